@@ -1,0 +1,46 @@
+# Everything a newcomer needs: `make demo`, `make test`. Each installs what it needs first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DATA ?= .data
+
+.PHONY: install demo test test-all check bench docs clean
+
+install: $(STAMP)
+
+# constraints.txt pins torch: a looser request may bring several gigabytes of CUDA.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "walkback needs Python 3.11 or newer; '$(PYTHON)' is older. Set PYTHON=python3.12 or the like."; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	touch $@
+
+demo: install
+	$(BIN)/walkback demo
+
+check: install
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# One torch thread for each of two test processes is faster than two threads in one.
+test: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Everything slow too, with real CIFAR-10, which it gets first.
+test-all: check
+	$(BIN)/walkback data get cifar10 --root $(DATA)
+	OMP_NUM_THREADS=1 WALKBACK_TEST_DATA=$(abspath $(DATA)) $(BIN)/python -m pytest -n 2 --dist worksteal -m ''
+
+bench: install
+	$(BIN)/python benchmarks/fleet.py
+
+docs: install
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean:
+	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,10 @@
+"""walkback: may you claim that your backprop alternative trains this network's depth?
+
+Importing this package imports no torch; its functions do, when they are called.
+"""
+
+from walkback.api import load, train
+from walkback.core.errors import InputError, WalkbackError
+from walkback.core.version import __version__
+
+__all__ = ["InputError", "WalkbackError", "__version__", "load", "train"]

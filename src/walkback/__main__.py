@@ -1,0 +1,5 @@
+"""`python -m walkback`."""
+
+from walkback.cli.main import entry
+
+entry()

@@ -1,0 +1,1 @@
+"""The commands. Nothing here imports torch before a command needs it."""

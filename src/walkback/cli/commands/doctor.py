@@ -1,0 +1,110 @@
+"""Check this machine: versions, device, precision, data, disk."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, WalkbackError
+
+Finding = tuple[bool, str]
+"""Whether all is well, and what was seen."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per check")
+
+
+def run(args: argparse.Namespace) -> int:
+    checks: dict[str, Callable[[], Finding]] = {
+        "walkback": _walkback,
+        "python": _python,
+        "torch": _torch,
+        "device": _device,
+        "step": _step,
+        "data": lambda: _data(args.data_root),
+        "disk": _disk,
+    }
+    is_well = True
+    for name, check in checks.items():
+        try:
+            good, seen = check()
+        except (ImportError, WalkbackError, RuntimeError) as error:
+            good, seen = False, str(error)
+        is_well &= good
+        print(json.dumps({"check": name, "ok": good, "seen": seen}) if args.json else f"{_mark(good)} {name:<9} {seen}")
+    return EXIT_DONE if is_well else EXIT_UNFINISHED
+
+
+def _mark(good: bool) -> str:
+    return "ok  " if good else "FAIL"
+
+
+def _walkback() -> Finding:
+    from walkback.core.version import __version__
+
+    return True, __version__
+
+
+def _python() -> Finding:
+    return sys.version_info >= (3, 11), f"{platform.python_version()} (3.11 or newer is needed)"
+
+
+def _torch() -> Finding:
+    version = importlib.metadata.version("torch")
+    enough = tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= (2, 6)
+    return enough, f"{version} (2.6 or newer is needed)"
+
+
+def _device() -> Finding:
+    import torch
+
+    from walkback.studies.provenance import describe
+    from walkback.studies.run import choose_device
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return True, f"{describe(choose_device('auto'))}; {cores} cores, torch uses {torch.get_num_threads()}"
+
+
+def _step() -> Finding:
+    """One real step of a tiny fleet on the device: vmap, fused AdamW and, on a GPU, graph capture."""
+    from walkback.api import grid
+    from walkback.studies.run import choose_device
+    from walkback.training.fleet import Fleet
+    from walkback.training.recipe import resolve
+
+    configs = grid(["bp", "bp:shell=bp"], arch="resmlp:d=8,depth=1", data="prototypes:train=64,test=64", batch=64)
+    recipes = [resolve(config) for config in configs]
+    fleet = Fleet(recipes, recipes[0].source.load(None), choose_device("auto"))
+    losses = [log["loss"] for log in fleet.train_epoch(lambda _: None)]
+    return all(0 < loss < 10 for loss in losses), f"a fleet of two trains (losses {losses[0]:.2f}, {losses[1]:.2f})"
+
+
+def _data(root: Path | None) -> Finding:
+    from walkback.data import cifar
+    from walkback.data.cifar_spec import SPECS
+    from walkback.data.where import data_root
+
+    folder = data_root(root)
+    states = []
+    for name, spec in SPECS.items():
+        try:
+            cifar.locate(spec, folder)
+            states.append(f"{name} present")
+        except cifar.NotFoundError:
+            states.append(f"{name} absent")
+    return True, f"{', '.join(states)} in {folder}; prototypes is embedded"
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free
+    writable = os.access(Path.cwd(), os.W_OK)
+    return writable and free > 2**30, f"{free / 2**30:.0f} GiB free here{'' if writable else ', but not writable'}"

@@ -1,0 +1,68 @@
+"""List methods, archs or data sets, or the runs in a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from walkback.core.errors import EXIT_DONE, InputError
+from walkback.credit import RULES
+from walkback.data.catalog import DATA_SETS
+from walkback.nets import ARCHS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=("methods", "archs", "data", "runs"), help="what to list")
+    parser.add_argument("folder", nargs="?", type=Path, help="with runs: where they are (default: runs)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.folder is not None and args.what != "runs":
+        raise InputError(f"A folder goes with `walkback ls runs`, not with `walkback ls {args.what}`.")
+    rows = _runs(args.folder or Path("runs")) if args.what == "runs" else _catalog(args.what)
+    if args.json:
+        for row in rows:
+            print(json.dumps(row))
+        return EXIT_DONE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    headings = list(dict.fromkeys(key for row in rows for key in row))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if row.get(heading) is None else str(row[heading]) for heading in headings))
+    Console(highlight=False).print(table if rows else "nothing there")
+    return EXIT_DONE
+
+
+def _catalog(what: str) -> list[dict[str, Any]]:
+    catalogs = {"methods": RULES, "archs": ARCHS, "data": DATA_SETS}
+    return [
+        {"name": entry.name, "what it is": entry.summary, **{key.lower(): value for key, value in entry.facts.items()}}
+        for entry in catalogs[what].entries()
+    ]
+
+
+def _runs(folder: Path) -> list[dict[str, Any]]:
+    from walkback.studies.store import find_runs, open_run
+
+    rows = []
+    for path in find_runs(folder):
+        record = open_run(path).record
+        result = record.get("result", {})
+        rows.append(
+            {
+                "run": record["run"],
+                "method": record["method"],
+                "seed": record["seed"],
+                "status": record["status"],
+                "epochs": record["config"]["epochs"],
+                "test_acc": result.get("test_acc"),
+            }
+        )
+    return rows

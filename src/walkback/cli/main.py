@@ -1,0 +1,94 @@
+"""The `walkback` command: find the sub-command's file, run it, and turn errors into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from walkback.core.catalog import Catalog
+from walkback.core.errors import EXIT_INPUT, EXIT_UNFINISHED, WalkbackError, unknown
+
+COMMANDS = Catalog(kind="command", package="walkback.cli.commands", attribute="run", group="walkback.commands")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with our exit code for mistakes, and without guessing at shortened options."""
+
+    def __init__(self, *words: object, **named: object):
+        super().__init__(*words, **{"allow_abbrev": False, **named})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_INPUT, f"{self.prog}: {message}. See `{self.prog} --help`.\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    given = list(sys.argv[1:] if words is None else words)
+    try:
+        return _dispatch(given)
+    except WalkbackError as error:
+        print(f"walkback: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nwalkback: stopped. What was finished is kept; --resume goes on where there is one.", file=sys.stderr)
+        return EXIT_UNFINISHED
+    except BrokenPipeError:
+        # The reader (head, less) has gone: not an error. Python would complain again at exit without this.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if given else EXIT_INPUT
+    if given[0] == "--version":
+        from walkback.core.version import __version__
+
+        print(f"walkback {__version__}")
+        return 0
+    name, rest = given[0], given[1:]
+    if name not in COMMANDS.names():
+        raise unknown("command", name, COMMANDS.names())
+    module = importlib.import_module(f"{COMMANDS.package}.{name}")
+    parser = Parser(prog=f"walkback {name}", description=module.__doc__, formatter_class=_Help)
+    module.add_arguments(parser)
+    try:
+        args = parser.parse_args(rest)
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    code: int = module.run(args)
+    return code
+
+
+class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps a description's line breaks and shows defaults."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, False, ()) or "default" in (action.help or ""):
+            return action.help
+        return super()._get_help_string(action)
+
+
+def _help() -> str:
+    lines = [
+        "usage: walkback COMMAND ...",
+        "",
+        "May you claim that your method trains this network's depth? Train, measure, judge.",
+        "",
+        "commands:",
+        *(f"  {entry.name:<8} {entry.summary}" for entry in COMMANDS.entries()),
+        "",
+        "`walkback COMMAND --help` tells more. Exit codes: 0 done, 1 walked back, 2 unfinished or inconclusive,",
+        "3 usage or input error.",
+    ]
+    return "\n".join(lines)
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    sys.exit(main())

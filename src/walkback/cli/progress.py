@@ -1,0 +1,93 @@
+"""What a person watching a training command sees: the plan, a bar with the time left, and the table at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from walkback.studies.run import Listener, Result
+from walkback.training.plan import Group
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+
+class Bar(Listener):
+    """Prints the plan and keeps a progress bar, both on stderr; the bar only on a terminal."""
+
+    def __init__(self, quiet: bool):
+        self._quiet = quiet
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._groups: list[Group] = []
+
+    def planned(self, groups: Sequence[Group], steps: int) -> None:
+        self._groups = list(groups)
+        self._console.print(plan_table(groups))
+        if not self._quiet and sys.stderr.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+            times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+            self._progress = Progress(*columns, *times, console=self._console, transient=True)
+            self._task = self._progress.add_task("", total=steps)
+            self._progress.start()
+
+    def started(self, group: Group) -> None:
+        if self._progress and self._task is not None:
+            number = self._groups.index(group) + 1
+            self._progress.update(self._task, description=f"fleet {number}/{len(self._groups)}: {group.label}")
+
+    def stepped(self, steps: int) -> None:
+        if self._progress and self._task is not None:
+            self._progress.advance(self._task, steps)
+
+    def resumed(self, group: Group, epoch: int) -> None:
+        self._console.print(f"{group.label}: going on after epoch {epoch}")
+
+    def skipped(self, names: Sequence[str]) -> None:
+        self._console.print(f"{len(names)} finished run{'s' if len(names) > 1 else ''} skipped")
+
+    def close(self) -> None:
+        if self._progress:
+            self._progress.stop()
+
+
+def plan_table(groups: Sequence[Group]) -> Table:
+    runs = sum(len(group.recipes) for group in groups)
+    seconds = sum(group.seconds for group in groups)
+    title = f"Plan: {runs} run{'s' if runs > 1 else ''}, about {duration(seconds)} (estimate)"
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("fleet", "driver"):
+        table.add_column(heading)
+    for heading in ("epochs", "time", "memory"):
+        table.add_column(heading, justify="right")
+    for group in groups:
+        epochs = str(group.recipes[0].config.epochs)
+        memory = f"{group.memory / 2**20:,.0f} MiB"
+        table.add_row(group.label, group.driver, epochs, f"~{duration(group.seconds)}", f"~{memory}")
+    return table
+
+
+def result_table(results: Sequence[Result]) -> Table:
+    table = Table(title="Test accuracy after the last epoch", title_justify="left", box=None)
+    table.add_column("method", overflow="fold")
+    for heading in ("seed", "test acc", "seconds"):
+        table.add_column(heading, justify="right")
+    table.add_column("run", overflow="fold", style="dim")
+    for result in results:
+        accuracy = "unfinished" if result.test_acc is None else f"{result.test_acc:.4f}"
+        table.add_row(result.method, str(result.seed), accuracy, f"{result.seconds:.1f}", result.run)
+    return table
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

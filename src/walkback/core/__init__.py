@@ -1,0 +1,1 @@
+"""What every room stands on: errors, names, randomness, configuration. No torch is imported here."""

@@ -1,0 +1,98 @@
+"""The file-name catalog: one thing is one file, and the file's name is its registered name.
+
+A catalog is a package in which each module defines one thing (a rule, a network, ...). Nothing is imported until a
+thing is asked for by name, and listings read docstrings from the source, so that `walkback ls` needs no torch.
+Other packages add theirs through entry points of the group `walkback.<plural>`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from walkback.core.errors import InputError, unknown
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a listing says of one thing: read from its module's docstring, without importing it."""
+
+    name: str
+    module: str
+    summary: str
+    facts: dict[str, str] = field(default_factory=dict)
+    """The docstring's "Key: value" lines, such as Citation or Feedback."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All things of one kind, by name.
+
+    Each module of `package` binds its thing to the attribute `attribute`.
+    """
+
+    kind: str
+    package: str
+    attribute: str
+    group: str
+
+    def names(self) -> list[str]:
+        return sorted(self._modules())
+
+    def get(self, name: str) -> Any:
+        """The thing called `name`, importing its module now."""
+        modules = self._modules()
+        if name not in modules:
+            raise unknown(self.kind, name, modules)
+        try:
+            module = importlib.import_module(modules[name])
+        except ImportError as error:
+            if modules[name].startswith("walkback."):
+                raise
+            raise InputError(
+                f"The {self.kind} '{name}' of the package '{modules[name]}' could not be imported: {error}. "
+                "Reinstall that package or remove it."
+            ) from error
+        return getattr(module, self.attribute)
+
+    def entries(self) -> list[Entry]:
+        return [describe(name, module) for name, module in sorted(self._modules().items())]
+
+    def _modules(self) -> dict[str, str]:
+        return _modules_of(self.package, self.group)
+
+
+@cache
+def _modules_of(package: str, group: str) -> dict[str, str]:
+    folder = Path(_origin(package)).parent
+    own = {path.stem: f"{package}.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    others = {point.name: point.module for point in importlib.metadata.entry_points(group=group)}
+    clash = own.keys() & others.keys()
+    if clash:
+        name = sorted(clash)[0]
+        raise InputError(
+            f"The installed package behind '{others[name]}' registers '{name}' in '{group}', a name walkback "
+            "already uses. Rename it there or uninstall that package."
+        )
+    return own | others
+
+
+def describe(name: str, module: str) -> Entry:
+    """Read a module's docstring from its source: first sentence, then its "Key: value" lines."""
+    source = Path(_origin(module)).read_text(encoding="utf-8")
+    lines = (ast.get_docstring(ast.parse(source)) or "").splitlines()
+    facts = dict(line.split(": ", 1) for line in lines[1:] if ": " in line and line.split(": ", 1)[0].isalpha())
+    return Entry(name, module, lines[0].strip() if lines else "", facts)
+
+
+def _origin(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise InputError(f"The module '{module}' cannot be found. Is the package that registers it still installed?")
+    return spec.origin

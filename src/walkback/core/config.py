@@ -1,0 +1,88 @@
+"""The configuration of one run: everything that decides its numbers, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from walkback.core.errors import InputError
+from walkback.core.settings import Choice, above, at_least, build
+
+SHELLS = ("none", "bp", "method")
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to a method beside its rule: settings that every rule shares."""
+
+    shell: Literal["none", "bp", "method"] = "none"
+    """Freeze the blocks at their random initialisation and train only stem, norm and head: by the method's own credit
+    (`method`), or by backprop (`bp`, the same thing for the rule bp and meant for it alone)."""
+    site: Literal["output", "input"] = "output"
+    """Which state's credit a block gets: the one its branch lands on, or the one it starts from (as the papers do)."""
+    penalty: float = 0.0
+    """Residual penalty: adds penalty * sum_j f[j]^2 to a block's local loss."""
+    penalty_reduction: Literal["sum", "mean"] = "sum"
+    """Whether the penalty sums or averages over features."""
+
+    def __post_init__(self) -> None:
+        at_least(self.penalty, 0, "penalty")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One model's training, before defaults are filled in (see `training.recipe`)."""
+
+    method: Choice = field(default_factory=lambda: Choice("bp"))
+    arch: Choice = field(default_factory=lambda: Choice("resmlp"))
+    data: Choice = field(default_factory=lambda: Choice("prototypes"))
+    seed: int = 42
+    epochs: int = 100
+    batch: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    augment: Literal["auto", "crop_flip", "none"] = "auto"
+    """`auto` is random crop and flip on images and nothing on vectors."""
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        at_least(self.seed, 0, "seed")
+        at_least(self.epochs, 1, "epochs")
+        at_least(self.batch, 1, "batch")
+        above(self.lr, 0, "lr")
+        at_least(self.weight_decay, 0, "weight_decay")
+
+    def to_json(self) -> dict[str, Any]:
+        plain = asdict(self)
+        for part in PARTS:
+            choice: Choice = getattr(self, part)
+            plain[part] = {"name": choice.name, **choice.settings}
+        return plain
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> RunConfig:
+        values = dict(plain)
+        for part in PARTS:
+            if part in values:
+                given = values.pop(part)
+                if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+                    raise InputError(f"The config's '{part}' is {given!r}; expected an object with a 'name'.")
+                values[part] = Choice(given["name"], {k: v for k, v in given.items() if k != "name"})
+        choices = {part: values.pop(part) for part in PARTS if part in values}
+        base = build(RunConfig, values, "the run")
+        return RunConfig(**(_shallow(base) | choices))
+
+    def digest(self) -> str:
+        """Names the configuration; taken of the filled-in form, so that a spelled-out default changes nothing."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+PARTS = ("method", "arch", "data")
+"""The fields that name a thing from a catalog."""
+
+
+def _shallow(config: RunConfig) -> dict[str, Any]:
+    return {f.name: getattr(config, f.name) for f in fields(config)}

@@ -1,0 +1,60 @@
+"""Writing files so that a kill, a full disk or a second process loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from walkback.core.errors import InputError
+
+_ADVICE = {
+    errno.ENOSPC: "The disk is full: free some space, or use another folder.",
+    errno.EDQUOT: "Your disk quota is used up: free some space, or use another folder.",
+    errno.EROFS: "The file system is read-only: use another folder.",
+    errno.EACCES: "You may not write there: use another folder or change its permissions.",
+    errno.EPERM: "You may not write there: use another folder or change its permissions.",
+    errno.ENOTDIR: "A part of that path is a file, not a folder: use another folder.",
+    errno.ENAMETOOLONG: "The name is too long for this file system.",
+}
+
+
+@contextmanager
+def explained(path: Path, doing: str) -> Iterator[None]:
+    """Turn an operating-system error about `path` into a sentence for the user."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        advice = _ADVICE.get(error.errno or 0, "Check the path and try again.")
+        raise InputError(f"Could not {doing} {error.filename or path}: {reason}. {advice}") from error
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, or leave it as it was: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with explained(path, "write"):
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Force a file or folder to the disk, so that a power cut cannot leave a renamed but empty one."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder for this.
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

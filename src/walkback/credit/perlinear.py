@@ -1,0 +1,37 @@
+"""Per-Linear feedback: a Linear whose way back uses a feedback matrix in place of its weight.
+
+On a residual network this differs from block-level feedback: the identity skip still transports credit exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class _FeedbackLinear(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor) -> Tensor:
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+        x, _, _, feedback = inputs
+        ctx.save_for_backward(x, feedback)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, feedback = ctx.saved_tensors
+        rows, columns = grad.flatten(0, -2), x.flatten(0, -2)
+        return F.linear(grad, feedback), rows.mT @ columns, rows.sum(0), None
+
+
+def feedback_linear(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor) -> Tensor:
+    """x W^T + b forward; the input's gradient is feedback @ grad, with feedback [fan_in, fan_out] in place of W^T."""
+    result: Tensor = _FeedbackLinear.apply(x, weight, bias, feedback)  # type: ignore[no-untyped-call]
+    return result

@@ -1,0 +1,111 @@
+"""What a credit rule is: a frozen bag of settings that makes the credits a_0..a_L from one trace.
+
+A credit a_l is shaped like h_l, has the *sign of the gradient* (the update descends it) and *per-sample scale* (the
+gradient of the sample's own loss, not of a batch mean), so it does not depend on the batch it came in.
+
+A rule is written for ONE model and vmapped over a fleet. It therefore never branches on tensor values, calls no
+`.item()` and draws no random numbers inside `credit`: noise is drawn by `draw`, outside the step, and passed in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from torch import Generator, Tensor
+
+from walkback.credit.trace import Trace
+from walkback.nets.network import Leaves, Linear, Network, plain_linear
+
+Credits = tuple[Tensor, ...]
+Logs = dict[str, Tensor]
+
+LEARNED = "learned."
+"""Leaves of a rule's state with this prefix are trained by the rule's own loss."""
+
+
+def dynamic(default: Any) -> Any:
+    """A field that may differ between the models of one fleet: inside a step it is a 0-d tensor.
+
+    Choices are passed as their index among the field's Literal values.
+    """
+    return dataclasses.field(default=default, metadata={"dynamic": True})
+
+
+@dataclass(frozen=True)
+class CreditRule(ABC):
+    """Base of all rules. Subclasses are frozen dataclasses whose fields are the rule's settings."""
+
+    sites: ClassVar[tuple[Literal["output", "input"], ...]] = ("output", "input")
+    """The credit sites the rule is defined for, its default first."""
+    through_blocks: ClassVar[bool] = False
+    """Whether the rule pulls credit back through the blocks (and so needs their input pullbacks)."""
+
+    def init(self, net: Network, generator: Generator) -> Leaves:
+        """The rule's state for one model (feedback, bridges, mirrors), float32 on the CPU; empty where it has none."""
+        return {}
+
+    def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
+        """One step's noise for one model, on the CPU; empty where the rule needs none."""
+        return {}
+
+    def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
+        """How each block's Linears are applied; rules with per-Linear feedback replace the way back here."""
+        return [plain_linear] * net.depth
+
+    @abstractmethod
+    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        """The credits a_0..a_L, and scalars to log."""
+
+    def own_loss(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> Tensor | None:
+        """The loss that trains the state's learned leaves; None where there are none."""
+        return None
+
+    def after_update(self, state: Leaves, before: Leaves, after: Leaves, decay: Tensor) -> Leaves:
+        """The state after the network's update; `decay` is lr * weight decay, as the forward weights got it."""
+        return state
+
+    def refuses(self, net: Network) -> str | None:
+        """Why the rule is not defined on this network; None where it is."""
+        return None
+
+    @property
+    def own_lr(self) -> float:
+        """Learning rate of the learned leaves (AdamW, no decay, the run's cosine schedule)."""
+        return 1e-3
+
+    def knobs(self) -> dict[str, float]:
+        """The dynamic fields as numbers."""
+        hints = typing.get_type_hints(type(self))
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("dynamic")}
+        return {name: _number(value, hints[name]) for name, value in values.items()}
+
+    def bind(self, knobs: Leaves) -> Self:
+        """The rule with its dynamic fields replaced by tensors."""
+        return dataclasses.replace(self, **knobs)
+
+    def static(self) -> Self:
+        """The rule with its dynamic fields at their defaults: what all models of one fleet share."""
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("dynamic")}
+        return dataclasses.replace(self, **defaults)
+
+    def updates_state(self) -> bool:
+        """Whether the forward weights must be kept until after the update."""
+        return type(self).after_update is not CreditRule.after_update
+
+
+def _number(value: Any, hint: Any) -> float:
+    if typing.get_origin(hint) is Literal:
+        return float(typing.get_args(hint).index(value))
+    return float(value)
+
+
+def transport(trace: Trace) -> Credits:
+    """Credit sent back through the blocks: a_L exact, a_l = a_{l+1} + (pullback of block l)(a_{l+1})."""
+    credits = [trace.top]
+    for block in reversed(trace.blocks):
+        credits.append(credits[-1] + block.input(credits[-1]))
+    return tuple(reversed(credits))

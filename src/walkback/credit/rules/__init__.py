@@ -1,0 +1,1 @@
+"""One file per credit rule; the file name is the method's name."""

@@ -1,0 +1,27 @@
+"""Backpropagation: a_l is the gradient of the sample's loss in h_l.
+
+Citation: Rumelhart, Hinton and Williams, 1986
+Feedback: the network's own weights
+State: none
+Exact: every layer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from walkback.credit.rule import CreditRule, Credits, Logs, transport
+from walkback.credit.trace import Trace
+from walkback.nets.network import Leaves, Network
+
+
+@dataclass(frozen=True)
+class Backprop(CreditRule):
+    sites = ("output",)
+    through_blocks = True
+
+    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        return transport(trace), {}
+
+
+RULE = Backprop

@@ -1,0 +1,37 @@
+"""Control: per-Linear feedback with the true weights, so that the custom path must equal backprop.
+
+Citation: this project (control)
+Feedback: per-Linear, B = W transposed
+State: none
+Exact: every layer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from walkback.credit.perlinear import feedback_linear
+from walkback.credit.rule import CreditRule, Credits, Logs, transport
+from walkback.credit.trace import Trace
+from walkback.nets.network import Leaves, Linear, Network
+
+
+@dataclass(frozen=True)
+class Sham(CreditRule):
+    sites = ("output",)
+    through_blocks = True
+
+    def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
+        return [_true_weights] * net.depth
+
+    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        return transport(trace), {}
+
+
+def _true_weights(_name: str, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return feedback_linear(x, weight, bias, weight.mT)
+
+
+RULE = Sham

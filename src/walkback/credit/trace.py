@@ -1,0 +1,124 @@
+"""One frozen forward pass, with each part's pullback kept so that no part runs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import vjp
+
+from walkback.nets.network import Leaves, Linear, Network, part
+
+
+class Pullback:
+    """A part of the network applied once: its output, and the way back through it.
+
+    Called with a per-sample cotangent c [n, ...] it gives the gradient of (1/n) sum_i <output[i], c[i]> in the leaves,
+    and of sum_i <output[i], c[i]> in the input: the batch mean enters here, once, for every rule. A cotangent used
+    twice (backprop's credit is also its blocks' update) is pulled back once.
+    """
+
+    def __init__(self, function: Callable[[Leaves, Tensor], Tensor], leaves: Leaves, x: Tensor, with_input: bool):
+        names = tuple(leaves)
+
+        # Tensors rather than a dict as arguments: torch.func flattens nested ones anew in every call.
+        def flat(*tensors: Tensor) -> Tensor:
+            return function(dict(zip(names, tensors, strict=False)), tensors[-1] if with_input else x)
+
+        arguments = (*leaves.values(), x) if with_input else tuple(leaves.values())
+        self.output, self._back = vjp(flat, *arguments)[:2]
+        self._names = names
+        self._samples = x.shape[0]
+        self._with_input = with_input
+        self._seen: Tensor | None = None
+
+    def leaves(self, cotangent: Tensor) -> Leaves:
+        return dict(zip(self._names, self._pull(cotangent), strict=False))
+
+    def input(self, cotangent: Tensor) -> Tensor:
+        assert self._with_input, "this pullback was taken over the leaves only"
+        return self._pull(cotangent)[-1] * self._samples
+
+    def _pull(self, cotangent: Tensor) -> tuple[Tensor, ...]:
+        if self._seen is not cotangent:
+            self._pulled: tuple[Tensor, ...] = self._back(cotangent / self._samples)
+            self._seen = cotangent
+        return self._pulled
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a credit rule sees of one forward pass; every tensor is a constant to it."""
+
+    x: Tensor
+    y: Tensor
+    target: Tensor
+    """One-hot labels [n, classes]."""
+    states: tuple[Tensor, ...]
+    """h_0..h_L."""
+    logits: Tensor
+    losses: Tensor
+    """Per-sample cross-entropy [n]."""
+    error: Tensor
+    """softmax(logits) - target [n, classes], the loss gradient at the logits."""
+    top: Tensor
+    """Exact gradient of each sample's own loss in h_L."""
+    stem: Pullback
+    blocks: tuple[Pullback, ...]
+    head_gradient: Leaves
+    """Gradient of the mean loss in the head's leaves."""
+
+    @property
+    def branches(self) -> tuple[Tensor, ...]:
+        """f_0..f_{L-1}."""
+        return tuple(block.output for block in self.blocks)
+
+
+def trace(net: Network, params: Leaves, x: Tensor, y: Tensor, linears: Sequence[Linear], with_input: bool) -> Trace:
+    """Run the network forward once.
+
+    `linears[l]` applies the Linears of block l; `with_input` keeps the blocks' pullbacks to their inputs as well, which
+    only rules that send credit back through the blocks need.
+    """
+    stem = Pullback(net.stem, part(params, "stem"), x, with_input=False)
+    states = [stem.output]
+    blocks = []
+    for index, linear in enumerate(linears):
+        block = Pullback(_branch(net, linear), part(params, f"blocks.{index}"), states[-1], with_input)
+        blocks.append(block)
+        states.append(states[-1] + block.output)
+    head = Pullback(net.head, part(params, "head"), states[-1], with_input=True)
+    logits = head.output
+    target = one_hot(y, net.classes).to(logits.dtype)
+    error = softmax_error(logits, target)
+    return Trace(
+        x=x,
+        y=y,
+        target=target,
+        states=tuple(states),
+        logits=logits,
+        losses=F.cross_entropy(logits, y, reduction="none"),
+        error=error,
+        top=head.input(error),
+        stem=stem,
+        blocks=tuple(blocks),
+        head_gradient=head.leaves(error),
+    )
+
+
+def _branch(net: Network, linear: Linear) -> Callable[[Leaves, Tensor], Tensor]:
+    return lambda leaves, h: net.branch(leaves, h, linear)
+
+
+def one_hot(y: Tensor, classes: int) -> Tensor:
+    """Boolean one-hot labels; a comparison, because `F.one_hot` cannot be differentiated around under vmap."""
+    return y[:, None] == torch.arange(classes, device=y.device)
+
+
+def softmax_error(logits: Tensor, target: Tensor) -> Tensor:
+    """softmax - target with the label's entry formed as -sum of the others, since p - 1 loses its digits near p = 1."""
+    others = logits.softmax(-1) * (1 - target)
+    return others - target * others.sum(-1, keepdim=True)

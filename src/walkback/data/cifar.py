@@ -1,0 +1,171 @@
+"""CIFAR-10 and CIFAR-100, read from any of their usual forms into the same arrays.
+
+Known forms: the official python batches and binary files, PNG sheets (one row of 1,024 pixels is one image), a
+.tar.gz or .tgz of any of these, and walkback's own store of four .npy files. Nothing an archive says about paths is
+followed, and every array is checked against a known sha256.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+
+from walkback.core.errors import InputError
+from walkback.core.files import explained
+from walkback.data.cifar_spec import ARRAYS, SOURCE_FILE, Arrays, CifarSpec
+from walkback.data.layouts import LAYOUTS, Files, find_layout, missing
+
+
+class NotFoundError(InputError):
+    """No copy of the data set lies where it was looked for."""
+
+
+def load(spec: CifarSpec, root: Path) -> Arrays:
+    """The data set from wherever it lies in `root`, in any known form, with every hash checked."""
+    place = locate(spec, root)
+    arrays = read(spec, place)
+    verify(arrays, spec, place)
+    return arrays
+
+
+def locate(spec: CifarSpec, root: Path) -> Path:
+    """The first folder or archive in `root` that holds the data set; nothing is read yet."""
+    store = root / spec.name
+    archives = [spec.archive_name, spec.binary_archive]
+    if spec.npm_package:
+        archives.append(f"{spec.npm_package}-{spec.npm_version}.tgz")
+    looked = []
+    with explained(root, "use"):
+        if (store / SOURCE_FILE).is_file():
+            return store  # Even when damaged: the user should hear of it rather than get another copy silently.
+        for folder in (store, root / spec.python_folder, root / spec.binary_folder, root):
+            lack = lacking(spec, folder)
+            if not lack:
+                return folder
+            looked.append(f"'{folder}' ({lack if folder.is_dir() else 'no such folder'})")
+        for archive in archives:
+            if (root / archive).is_file():
+                return root / archive
+            looked.append(f"'{root / archive}' (no such file)")
+    raise NotFoundError(
+        f"{spec.name} was not found. Looked in: {'; '.join(looked)}. Get it with `walkback data get {spec.name}`, "
+        f"or from a copy you have with `walkback data get {spec.name} --from PATH`."
+    )
+
+
+def lacking(spec: CifarSpec, folder: Path) -> str:
+    """What `folder` lacks to be a copy of `spec`, in words; empty when nothing is missing."""
+    return missing(spec, _names(folder))
+
+
+def read(spec: CifarSpec, place: Path) -> Arrays:
+    """Read a folder or archive of any known form; call `verify` before trusting the contents."""
+    with explained(place, "use"):
+        if place.is_dir():
+            layout = find_layout(spec, _names(place), place)
+            files = Files(place, {name: _read_file(spec, place / name) for name in layout.names(spec)})
+        elif place.is_file():
+            files = Files(place, _read_archive(spec, place))
+            layout = find_layout(spec, files.contents, place)
+        else:
+            raise InputError(f"'{place}' does not exist. Give a folder or a .tar.gz archive of {spec.name}.")
+    return layout.decode(spec, files)
+
+
+def digests(arrays: Arrays) -> dict[str, str]:
+    """sha256 of each array's raw bytes."""
+    return {
+        name: hashlib.sha256(np.ascontiguousarray(getattr(arrays, name)).reshape(-1).data).hexdigest()
+        for name in ARRAYS
+    }
+
+
+def verify(arrays: Arrays, spec: CifarSpec, place: Path | None = None) -> None:
+    """Raise InputError unless the arrays are exactly those of `spec`; `place` is named in the sentence."""
+    origin = f" from '{place}'" if place else ""
+    again = f"Get a fresh copy with `walkback data get {spec.name} --force`."
+    for name in ARRAYS:
+        array = getattr(arrays, name)
+        size = spec.train_size if name.startswith("train") else spec.test_size
+        shape = (size, 32, 32, 3) if name.endswith("pixels") else (size,)
+        if array.shape != shape or array.dtype != np.uint8:
+            raise InputError(
+                f"{spec.name} {name}{origin} has shape {array.shape} and type {array.dtype}, "
+                f"expected {shape} and uint8. {again}"
+            )
+        if name.endswith("labels") and int(array.max()) >= spec.classes:
+            raise InputError(
+                f"{spec.name} {name}{origin} holds the label {array.max()}, expected 0 to {spec.classes - 1}. {again}"
+            )
+    for name, got in digests(arrays).items():
+        if got != spec.hashes[name]:
+            raise InputError(
+                f"{spec.name} {name}{origin} has sha256 {got}, expected {spec.hashes[name]}: it is damaged or another "
+                f"data set. {again}"
+            )
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return {path.name for path in folder.iterdir() if path.is_file()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
+
+def _read_file(spec: CifarSpec, path: Path) -> bytes:
+    with path.open("rb") as file:
+        contents = file.read(spec.size_limit + 1)
+    if len(contents) > spec.size_limit:
+        raise InputError(f"'{path}' is larger than all of {spec.name} ({spec.size_limit} bytes). Is it another file?")
+    return contents
+
+
+class _Capped:
+    """A stream that refuses to give more than `limit` bytes, so that a small archive cannot fill the memory."""
+
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int, place: Path) -> None:
+        self.stream, self.left, self.place = stream, limit, place
+
+    def read(self, size: int) -> bytes:
+        block = self.stream.read(size)
+        self.left -= len(block)
+        if self.left < 0:
+            raise InputError(f"'{self.place}' unpacks to far more than the data set. Is it another archive?")
+        return block
+
+
+def _read_archive(spec: CifarSpec, path: Path) -> dict[str, bytes]:
+    """The archive's wanted files, in memory. Only base names of regular members matter; no path is ever followed."""
+    wanted = {name for layout in LAYOUTS for name in layout.names(spec)}
+    found: dict[str, bytes] = {}
+    try:
+        with gzip.open(path, "rb") as unpacked:
+            # tarfile's stream mode takes anything with read(); its stubs ask for a little more.
+            capped: Any = _Capped(unpacked, spec.size_limit, path)
+            with tarfile.open(fileobj=capped, mode="r|") as archive:
+                for member in archive:
+                    parts = PurePosixPath(member.name)
+                    # A sparse member may unpack to any number of zeros that the stream never held.
+                    plain = member.isreg() and not member.issparse()
+                    if not plain or parts.is_absolute() or ".." in parts.parts or parts.name not in wanted:
+                        continue
+                    if parts.name in found:
+                        raise InputError(
+                            f"'{path}' holds two files called '{parts.name}'. Give an archive of one copy."
+                        )
+                    file = archive.extractfile(member)
+                    found[parts.name] = file.read() if file else b""
+                while capped.read(2**20):
+                    pass  # To the end of the gzip stream, where its checksum is.
+    except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as error:
+        raise InputError(
+            f"'{path}' is no whole .tar.gz archive: {error}. It may have been cut short; "
+            f"download it again or run `walkback data get {spec.name} --force`."
+        ) from error
+    return found

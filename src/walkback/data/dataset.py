@@ -1,0 +1,65 @@
+"""A data set as a run uses it, and where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All samples, resident. Images are uint8 [n, channels, height, width]; vectors are float32 [n, features]."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int
+    digest: str
+    """sha256 over the arrays, so that two runs can be known to have seen the same data."""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Per-channel statistics of images scaled to 0..1; empty for vectors, which are used as they are."""
+
+    @property
+    def is_image(self) -> bool:
+        return self.train_x.dtype == torch.uint8
+
+
+@dataclass(frozen=True)
+class DataSource(ABC):
+    """A data set's name and settings: enough to build networks for it, without loading it."""
+
+    @property
+    @abstractmethod
+    def input_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def classes(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def train_size(self) -> int: ...
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.input_shape) == 3
+
+    @abstractmethod
+    def load(self, root: Path | None) -> Dataset:
+        """The samples; `root` is the data folder the user named, if any."""
+
+
+def digest(*arrays: Tensor) -> str:
+    """sha256 over shapes, types and bytes."""
+    state = hashlib.sha256()
+    for array in arrays:
+        state.update(f"{tuple(array.shape)}{array.dtype}".encode())
+        state.update(array.contiguous().numpy().tobytes())
+    return state.hexdigest()

@@ -1,0 +1,105 @@
+"""The order and the augmentation in which a run sees its training data.
+
+Both are drawn on the CPU from the streams (seed, "order", epoch) and (seed, "augment", epoch): the same for every
+method, so methods are compared sample by sample; another for every seed. The pixels stay on the device as uint8 and are
+cropped, flipped and normalised there.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from walkback.core.errors import InputError
+from walkback.core.rng import generator
+from walkback.data.dataset import Dataset
+
+PAD = 4
+"""Zero pixels added on each side before the random crop, as usual on CIFAR."""
+
+Order = dict[str, Tensor]
+"""An epoch's choices, each [steps, batch]: `index`, and with augmentation `top`, `left`, `flip`."""
+
+
+class Feed:
+    """Training batches of one data set on one device."""
+
+    def __init__(self, data: Dataset, batch: int, augment: bool, dtype: torch.dtype, device: torch.device):
+        if batch > len(data.train_y):
+            raise InputError(
+                f"batch is {batch}, but the data has only {len(data.train_y)} training samples. Use a smaller batch."
+            )
+        self.batch = batch
+        self.steps = len(data.train_y) // batch
+        self._augment = augment
+        self._y = data.train_y.to(device)
+        self._normalise = Normalise(data, dtype, device)
+        pixels = data.train_x.to(device)
+        if augment:
+            height, width = pixels.shape[-2:]
+            padded = F.pad(pixels, (PAD, PAD, PAD, PAD))
+            # A view of every crop of every image: choosing one is a gather, nothing is copied beforehand.
+            self._x = padded.unfold(2, height, 1).unfold(3, width, 1)
+        else:
+            self._x = pixels
+
+    def order(self, seed: int, epoch: int) -> Order:
+        """The choices of one epoch, on the CPU. Only full batches are used."""
+        count = self.steps * self.batch
+        index = torch.randperm(len(self._y), generator=generator(seed, "order", epoch))[:count]
+        chosen = {"index": index}
+        if self._augment:
+            draws = generator(seed, "augment", epoch)
+            chosen["top"] = torch.randint(2 * PAD + 1, (count,), generator=draws)
+            chosen["left"] = torch.randint(2 * PAD + 1, (count,), generator=draws)
+            chosen["flip"] = torch.randint(2, (count,), generator=draws)
+        return {name: values.view(self.steps, self.batch) for name, values in chosen.items()}
+
+    def take(self, picks: Order) -> tuple[Tensor, Tensor]:
+        """Inputs and labels for choices of shape [...], already on the device; the results start with [...]."""
+        shape = picks["index"].shape
+        flat = {name: values.flatten() for name, values in picks.items()}
+        index = flat["index"]
+        if self._augment:
+            x = self._x[index, :, flat["top"], flat["left"]]
+            x = torch.where(flat["flip"].view(-1, 1, 1, 1) > 0, x.flip(-1), x)
+        else:
+            x = self._x[index]
+        return self._normalise(x).view(*shape, *x.shape[1:]), self._y[index].view(shape)
+
+
+class Normalise:
+    """uint8 images to normalised floats; vectors pass through."""
+
+    def __init__(self, data: Dataset, dtype: torch.dtype, device: torch.device):
+        self._dtype = dtype
+        self._is_image = data.is_image
+        if self._is_image:
+            mean = torch.tensor(data.mean, dtype=torch.float64).view(-1, 1, 1)
+            std = torch.tensor(data.std, dtype=torch.float64).view(-1, 1, 1)
+            self._scale = (1 / (255 * std)).to(dtype).to(device)
+            self._shift = (mean / std).to(dtype).to(device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.to(self._dtype)
+        return x * self._scale - self._shift if self._is_image else x
+
+
+class TestSet:
+    """The evaluation samples of one data set on one device, in batches, never augmented."""
+
+    __test__ = False  # not a pytest class, whatever its name
+
+    def __init__(self, data: Dataset, dtype: torch.dtype, device: torch.device, batch: int = 1000):
+        self._normalise = Normalise(data, dtype, device)
+        self._x = data.test_x.to(device)
+        self._y = data.test_y.to(device)
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        pairs = zip(torch.split(self._x, self._batch), torch.split(self._y, self._batch), strict=True)
+        return [(self._normalise(x), y) for x, y in pairs]

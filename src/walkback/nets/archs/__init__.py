@@ -1,0 +1,1 @@
+"""One file per network; the file name is the network's name."""

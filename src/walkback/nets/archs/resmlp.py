@@ -1,0 +1,59 @@
+"""Pre-LayerNorm residual MLP on flattened inputs.
+
+Block: f(h) = W2 GELU(W1 LN(h)), W1 and W2 of size d x d with bias; W2 starts small
+Head: LN (unless terminal_norm=false) and Linear
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from walkback.core.settings import above, at_least
+from walkback.nets import layers
+from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
+
+
+@dataclass(frozen=True)
+class ResMLP(Network):
+    d: int = 256
+    terminal_norm: bool = True
+    w2_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self.d, 1, "d of resmlp")
+        above(self.w2_std, 0, "w2_std of resmlp")
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.d,)
+
+    def init(self, generator: Generator) -> Leaves:
+        leaves = named(layers.linear(math.prod(self.input_shape), self.d, generator), "stem")
+        for block in range(self.depth):
+            leaves |= named(layers.norm(self.d), f"blocks.{block}.norm")
+            leaves |= named(layers.linear(self.d, self.d, generator), f"blocks.{block}.w1")
+            leaves |= named(layers.small_linear(self.d, self.d, generator, self.w2_std), f"blocks.{block}.w2")
+        if self.terminal_norm:
+            leaves |= named(layers.norm(self.d), "head.norm")
+        return leaves | named(layers.linear(self.d, self.classes, generator), "head.out")
+
+    def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
+        return F.linear(x.flatten(1), leaves["weight"], leaves["bias"])
+
+    def branch(self, leaves: Leaves, h: Tensor, linear: Linear = plain_linear) -> Tensor:
+        z = F.layer_norm(h, (self.d,), leaves["norm.weight"], leaves["norm.bias"])
+        z = F.gelu(linear("w1", z, leaves["w1.weight"], leaves["w1.bias"]))
+        return linear("w2", z, leaves["w2.weight"], leaves["w2.bias"])
+
+    def head(self, leaves: Leaves, h: Tensor) -> Tensor:
+        if self.terminal_norm:
+            h = F.layer_norm(h, (self.d,), leaves["norm.weight"], leaves["norm.bias"])
+        return F.linear(h, leaves["out.weight"], leaves["out.bias"])
+
+
+ARCH = ResMLP

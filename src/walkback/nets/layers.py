@@ -1,0 +1,32 @@
+"""Initial values of the layers networks are made of."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from walkback.nets.network import Leaves
+
+
+def uniform(shape: tuple[int, ...], bound: float, generator: Generator) -> Tensor:
+    return torch.rand(shape, generator=generator).mul_(2 * bound).sub_(bound)
+
+
+def linear(fan_in: int, fan_out: int, generator: Generator) -> Leaves:
+    """PyTorch's default: weight and bias uniform in ±1/sqrt(fan_in)."""
+    bound = 1 / math.sqrt(fan_in)
+    return {
+        "weight": uniform((fan_out, fan_in), bound, generator),
+        "bias": uniform((fan_out,), bound, generator),
+    }
+
+
+def small_linear(fan_in: int, fan_out: int, generator: Generator, std: float) -> Leaves:
+    """Weight N(0, std²) and bias zero: a branch that starts close to nothing."""
+    return {"weight": torch.randn((fan_out, fan_in), generator=generator).mul_(std), "bias": torch.zeros(fan_out)}
+
+
+def norm(width: int) -> Leaves:
+    return {"weight": torch.ones(width), "bias": torch.zeros(width)}

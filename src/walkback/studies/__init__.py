@@ -1,0 +1,1 @@
+"""Runs on disk, and what is done with them."""

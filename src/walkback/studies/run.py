@@ -1,0 +1,321 @@
+"""Training a grid into run directories: plan, train, log, checkpoint, finish; and go on after a kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from walkback.core.config import RunConfig
+from walkback.core.errors import InputError
+from walkback.data.dataset import Dataset, DataSource
+from walkback.nets.network import Leaves
+from walkback.studies import store
+from walkback.studies.provenance import provenance
+from walkback.training.driver import Driver, Snapshot, finite_or_none
+from walkback.training.fleet import Fleet
+from walkback.training.plan import Group, plan
+from walkback.training.recipe import Recipe, resolve
+from walkback.training.single import Single
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a grid is trained; none of it changes what a run computes."""
+
+    out: Path
+    resume: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    driver: Literal["auto", "single", "fleet"] = "auto"
+    data_root: Path | None = None
+    max_seconds: float | None = None
+    """Stop at the first checkpoint after this many seconds."""
+    checkpoint_seconds: float = 30.0
+    """Save at the first epoch end after this many seconds."""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run's outcome, as `--json` prints it."""
+
+    run: str
+    method: str
+    seed: int
+    test_acc: float | None
+    """None while the run is unfinished."""
+    seconds: float
+    """Training time; a fleet's is shared equally among its models."""
+    status: Literal["done", "unfinished"]
+    epochs: int
+    """Epochs done."""
+    arch: str
+    data: str
+    path: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Listener:
+    """Hears how training goes; the default hears nothing."""
+
+    def planned(self, groups: Sequence[Group], steps: int) -> None:
+        """`steps` are those still to do, over all groups."""
+
+    def started(self, group: Group) -> None: ...
+
+    def stepped(self, steps: int) -> None: ...
+
+    def resumed(self, group: Group, epoch: int) -> None: ...
+
+    def skipped(self, names: Sequence[str]) -> None: ...
+
+
+def train(configs: Sequence[RunConfig], options: Options, listener: Listener) -> list[Result]:
+    """Train every configuration and return their results in the order given."""
+    recipes = [resolve(config) for config in configs]
+    _refuse_twins(recipes)
+    runs = _existing(recipes, options)
+    finished = [recipe for recipe in recipes if (run := runs.get(recipe.name)) and run.is_done]
+    if finished:
+        listener.skipped([recipe.name for recipe in finished])
+    todo = [recipe for recipe in recipes if recipe not in finished]
+    if todo:
+        _train_all(todo, runs, options, listener)
+    return [_result(recipe, store.open_run(options.out / recipe.name)) for recipe in recipes]
+
+
+def make_plan(recipes: Sequence[Recipe], keys: Sequence[Any], options: Options) -> list[Group]:
+    """The fleets for these recipes on the chosen device."""
+    device = choose_device(options.device)
+    return plan(recipes, keys, options.driver, device, free_memory(device))
+
+
+def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device=cuda was asked for, but torch sees no CUDA GPU here. Use --device cpu.")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes a fleet may use: half of what is free, since counting is not exact."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) // 2
+    with Path("/proc/meminfo").open() as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024 // 2
+    return 2 << 30
+
+
+def _refuse_twins(recipes: Sequence[Recipe]) -> None:
+    seen: set[str] = set()
+    for recipe in recipes:
+        if recipe.name in seen:
+            raise InputError(
+                f"The method '{recipe.method}' with seed {recipe.config.seed} is asked for twice. Ask once."
+            )
+        seen.add(recipe.name)
+
+
+def _existing(recipes: Sequence[Recipe], options: Options) -> dict[str, store.Run]:
+    """The runs that are there already, opened and checked before anything is trained."""
+    found = {}
+    for recipe in recipes:
+        path = options.out / recipe.name
+        if not path.exists():
+            continue
+        if not options.resume:
+            raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
+        run = store.open_run(path)
+        if run.record["digest"] != recipe.config.digest():
+            raise store.damaged(path, "its configuration is not the one its name stands for")
+        found[recipe.name] = run
+    return found
+
+
+def _train_all(todo: Sequence[Recipe], runs: dict[str, store.Run], options: Options, listener: Listener) -> None:
+    # Data comes first: where it is missing or damaged, nothing has been created yet.
+    sources = {recipe.source for recipe in todo}
+    data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
+    companies = [runs[recipe.name].company() if recipe.name in runs else () for recipe in todo]
+    groups = make_plan(todo, companies, options)
+    epochs = [_common_epoch(group, runs) for group in groups]
+    listener.planned(groups, sum(_steps_left(g, e) for g, e in zip(groups, epochs, strict=True)))
+    deadline = time.monotonic() + options.max_seconds if options.max_seconds is not None else None
+    for group, epoch in zip(groups, epochs, strict=True):
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        listener.started(group)
+        if epoch:
+            listener.resumed(group, epoch)
+        _train_group(group, epoch, runs, data[group.recipes[0].source], options, listener, deadline)
+
+
+def _steps_left(group: Group, epoch: int) -> int:
+    first = group.recipes[0]
+    return (first.config.epochs - epoch) * (first.source.train_size // first.config.batch)
+
+
+def _common_epoch(group: Group, runs: dict[str, store.Run]) -> int:
+    """The latest epoch that every run of the group can be gone on from."""
+    each = [runs[r.name].checkpoint_epochs().keys() if r.name in runs else {0} for r in group.recipes]
+    return max(set.intersection(*map(set, each)))
+
+
+def _train_group(
+    group: Group,
+    epoch: int,
+    runs: dict[str, store.Run],
+    data: Dataset,
+    options: Options,
+    listener: Listener,
+    deadline: float | None,
+) -> None:
+    device = choose_device(options.device)
+    members = [
+        runs.get(r.name) or store.create(options.out / r.name, _record(r, data, device, options)) for r in group.recipes
+    ]
+    for run in members:
+        run.lock()
+    try:
+        driver = _driver(group, data, device)
+        saved = [run.rewind(epoch) for run in members]
+        spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
+        snapshots = [_snapshot(checkpoint) for checkpoint in saved if checkpoint]
+        if snapshots:
+            driver.restore(snapshots)
+        clock = _Clock(spent)
+        results = _epochs(driver, members, clock, options, listener, deadline)
+        if results is not None:
+            _finish(driver, members, results, clock)
+    finally:
+        for run in members:
+            run.unlock()
+
+
+class _Clock:
+    """Seconds of training, across interruptions."""
+
+    def __init__(self, spent: float):
+        self._start = time.monotonic() - spent
+        self.saved = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+
+def _epochs(
+    driver: Driver,
+    members: Sequence[store.Run],
+    clock: _Clock,
+    options: Options,
+    listener: Listener,
+    deadline: float | None,
+) -> list[float] | None:
+    """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
+    total = driver.recipes[0].config.epochs
+    accuracies = driver.test_accuracy() if driver.epoch == total else []
+    while driver.epoch < total:
+        logs = driver.train_epoch(listener.stepped)
+        accuracies = driver.test_accuracy()
+        for run, log, accuracy in zip(members, logs, accuracies, strict=True):
+            numbers = {name: finite_or_none(value) for name, value in log.items()}
+            run.append_log({"epoch": driver.epoch, **numbers, "test_acc": accuracy})
+        is_late = deadline is not None and time.monotonic() >= deadline
+        if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
+            _save(driver, members, clock)
+        if is_late and driver.epoch < total:
+            return None
+    return accuracies
+
+
+def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
+    names = tuple(run.name for run in members)
+    for run, snapshot in zip(members, driver.snapshots(), strict=True):
+        arrays = _arrays(snapshot)
+        run.save_checkpoint(store.Checkpoint(snapshot.epoch, run.log_length(), names, clock.seconds, arrays))
+    for run in members:
+        run.drop_previous()
+    clock.saved = clock.seconds
+
+
+def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
+    share = clock.seconds / len(members)
+    timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
+    for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
+        result = {"test_acc": accuracy, "epochs": snapshot.epoch}
+        run.finish(_numpy(snapshot.params), _numpy(snapshot.state), result, timings)
+    for run in members:
+        run.drop_checkpoints()
+
+
+def _driver(group: Group, data: Dataset, device: torch.device) -> Driver:
+    if group.driver == "single":
+        return Single(group.recipes[0], data, device)
+    return Fleet(group.recipes, data, device)
+
+
+def _record(recipe: Recipe, data: Dataset, device: torch.device, options: Options) -> dict[str, Any]:
+    config = recipe.config
+    return {
+        "run": recipe.name,
+        "method": recipe.method,
+        "seed": config.seed,
+        "config": config.to_json(),
+        "digest": config.digest(),
+        "rule_has_state": bool(recipe.state()),
+        "credit_site": recipe.treatment.site,
+        "data": {"name": config.data.name, "digest": data.digest},
+        "dtype": config.dtype,
+        **provenance(device, options.command),
+    }
+
+
+_PARTS: dict[str, Callable[[Snapshot], Leaves]] = {
+    "params": lambda snapshot: snapshot.params,
+    "state": lambda snapshot: snapshot.state,
+    "moments": lambda snapshot: snapshot.moments,
+    "own_moments": lambda snapshot: snapshot.own_moments,
+}
+
+
+def _arrays(snapshot: Snapshot) -> store.Arrays:
+    return {f"{p}/{name}": leaf for p, get in _PARTS.items() for name, leaf in _numpy(get(snapshot)).items()}
+
+
+def _snapshot(checkpoint: store.Checkpoint) -> Snapshot:
+    parts: dict[str, Leaves] = {part: {} for part in _PARTS}
+    for key, array in checkpoint.arrays.items():
+        part, _, name = key.partition("/")
+        parts[part][name] = torch.from_numpy(array)
+    return Snapshot(checkpoint.epoch, **parts)
+
+
+def _numpy(leaves: Leaves) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(leaf.numpy()) for name, leaf in leaves.items()}
+
+
+def _result(recipe: Recipe, run: store.Run) -> Result:
+    done = run.is_done
+    return Result(
+        run=run.name,
+        method=recipe.method,
+        seed=recipe.config.seed,
+        test_acc=run.record["result"]["test_acc"] if done else None,
+        seconds=run.record["timings"]["seconds"] if done else 0.0,
+        status="done" if done else "unfinished",
+        epochs=recipe.config.epochs if done else max(run.checkpoint_epochs()),
+        arch=recipe.config.arch.name,
+        data=recipe.config.data.name,
+        path=str(run.path),
+    )

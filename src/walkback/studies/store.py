@@ -1,0 +1,291 @@
+"""A run on disk: a directory that is complete, resumable, or refused with a sentence; never half of something.
+
+| file | what it holds |
+|---|---|
+| `run.json` | configuration, provenance, status, result |
+| `model.safetensors` | final parameters |
+| `rule.safetensors` | the rule's state, where it has any |
+| `resume.safetensors` | while unfinished: parameters, optimiser, rule state, epoch, log length, in ONE file |
+| `train.jsonl` | one line per epoch, append-only |
+
+Arrays are numpy here, so that reading a run needs no torch.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from walkback.core.errors import InputError
+from walkback.core.files import explained, flush, write_atomic
+
+FORMAT = 1
+Arrays = dict[str, np.ndarray]
+
+RECORD, MODEL, RULE, RESUME, LOG = (
+    "run.json",
+    "model.safetensors",
+    "rule.safetensors",
+    "resume.safetensors",
+    "train.jsonl",
+)
+PREVIOUS = "resume.previous.safetensors"
+"""The checkpoint before the last, kept while a fleet's checkpoints are being written: after a kill in between, all
+members still have one epoch in common."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What `resume.safetensors` holds."""
+
+    epoch: int
+    log_bytes: int
+    fleet: tuple[str, ...]
+    """The runs trained together: going on in the same company gives the same bits."""
+    seconds: float
+    arrays: Arrays
+
+
+@dataclass
+class Run:
+    """One run's directory. Make one with `create` or `open_run`."""
+
+    path: Path
+    record: dict[str, Any]
+    _lock: int | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.record["status"] == "done")
+
+    def lock(self) -> None:
+        """Keep other processes from training this run at the same time; the system lets go of it when we end."""
+        with explained(self.path, "lock"):
+            handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise InputError(f"Another process is training {self.path}. Wait for it, or use another --out.") from None
+        self._lock = handle
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def append_log(self, row: Mapping[str, Any]) -> None:
+        line = json.dumps(row, allow_nan=False) + "\n"
+        with explained(self.path / LOG, "write"), (self.path / LOG).open("ab") as file:
+            file.write(line.encode())
+
+    def log(self) -> list[dict[str, Any]]:
+        """The training log, a dict per epoch."""
+        text = (self.path / LOG).read_text() if (self.path / LOG).exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def log_length(self) -> int:
+        """Bytes of log written so far, made durable first: a checkpoint is about to say they are there."""
+        path = self.path / LOG
+        if not path.exists():
+            return 0
+        with explained(path, "write"), path.open("rb+") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def truncate_log(self, length: int) -> None:
+        path = self.path / LOG
+        have = path.stat().st_size if path.exists() else 0
+        if have < length:
+            raise damaged(self.path, f"{LOG} has {have} bytes where its checkpoint says {length}")
+        if have > length:
+            with explained(path, "truncate"):
+                os.truncate(path, length)
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write a new checkpoint and keep the one before it until `drop_previous`."""
+        facts = {
+            "epoch": str(checkpoint.epoch),
+            "log_bytes": str(checkpoint.log_bytes),
+            "fleet": json.dumps(checkpoint.fleet),
+            "seconds": repr(checkpoint.seconds),
+            "digest": self.record["digest"],
+        }
+        data = safetensors.numpy.save(checkpoint.arrays, metadata=facts)
+        current, previous = self.path / RESUME, self.path / PREVIOUS
+        if current.exists():
+            with explained(previous, "write"):
+                os.replace(current, previous)
+        write_atomic(current, data)
+
+    def drop_previous(self) -> None:
+        with explained(self.path / PREVIOUS, "remove"):
+            (self.path / PREVIOUS).unlink(missing_ok=True)
+
+    def checkpoint_epochs(self) -> dict[int, str]:
+        """The epochs that can be gone on from, and their files; 0 (the beginning) is always among them."""
+        found = {0: ""}
+        for name in (PREVIOUS, RESUME):
+            if (self.path / name).exists():
+                found[int(self._facts(name)["epoch"])] = name
+        return found
+
+    def rewind(self, epoch: int) -> Checkpoint | None:
+        """Go back to the checkpoint of `epoch` (None for the beginning) and forget what came after it."""
+        name = self.checkpoint_epochs()[epoch]
+        if not name:
+            self.drop_checkpoints()
+            self.truncate_log(0)
+            return None
+        facts = self._facts(name)
+        arrays = read_arrays(self.path / name)
+        fleet = tuple(json.loads(facts["fleet"]))
+        found = Checkpoint(epoch, int(facts["log_bytes"]), fleet, float(facts["seconds"]), arrays)
+        self.truncate_log(found.log_bytes)
+        if name == PREVIOUS:
+            with explained(self.path / RESUME, "write"):
+                os.replace(self.path / PREVIOUS, self.path / RESUME)
+        else:
+            self.drop_previous()
+        return found
+
+    def company(self) -> tuple[str, ...]:
+        """The runs this one was trained with so far; empty before its first checkpoint."""
+        for name in (RESUME, PREVIOUS):
+            if (self.path / name).exists():
+                return tuple(json.loads(self._facts(name)["fleet"]))
+        return ()
+
+    def _facts(self, name: str) -> dict[str, str]:
+        path = self.path / name
+        try:
+            with safetensors.safe_open(path, "np") as file:
+                facts: dict[str, str] = file.metadata() or {}
+            int(facts["epoch"]), int(facts["log_bytes"]), float(facts["seconds"]), json.loads(facts["fleet"])
+        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+            raise damaged(self.path, f"{name} cannot be read ({error})") from error
+        if facts.get("digest") != self.record["digest"]:
+            raise damaged(self.path, f"{name} belongs to another configuration")
+        return facts
+
+    def finish(self, model: Arrays, rule: Arrays, result: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
+        """Write the final files, and only then say that the run is done."""
+        hashes = {}
+        for name, arrays in ((MODEL, model), (RULE, rule)):
+            if arrays:
+                data = safetensors.numpy.save(arrays)
+                write_atomic(self.path / name, data)
+                hashes[name] = hashlib.sha256(data).hexdigest()
+        done = {"status": "done", "result": dict(result), "timings": dict(timings), "files": hashes}
+        self.record = self.record | done
+        write_atomic(self.path / RECORD, _json(self.record))
+
+    def drop_checkpoints(self) -> None:
+        for name in (RESUME, PREVIOUS):
+            with explained(self.path / name, "remove"):
+                (self.path / name).unlink(missing_ok=True)
+
+    def model(self) -> Arrays:
+        """The final parameters."""
+        return self._final(MODEL)
+
+    def rule_state(self) -> Arrays:
+        """The rule's final state; empty where the rule has none, an error where it has and the file is missing."""
+        return self._final(RULE) if self.record["rule_has_state"] else {}
+
+    def _final(self, name: str) -> Arrays:
+        if not self.is_done:
+            raise InputError(f"{self.path} is not finished. Finish it with the same command and --resume.")
+        path = self.path / name
+        if not path.exists():
+            raise damaged(self.path, f"{name} is missing")
+        with explained(path, "read"):
+            data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != self.record["files"].get(name):
+            raise damaged(self.path, f"{name} is not the file that was written (its sha256 differs)")
+        return safetensors.numpy.load(data)
+
+
+def create(path: Path, record: Mapping[str, Any]) -> Run:
+    """Make a new run's directory with its record inside, in one step; refuse one that exists."""
+    full = {"format": FORMAT, "status": "running", **record}
+    with explained(path, "create"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+    try:
+        write_atomic(temporary / RECORD, _json(full))
+        if path.exists():
+            raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
+        with explained(path, "create"):
+            temporary.rename(path)
+            flush(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return Run(path, full)
+
+
+def open_run(path: Path) -> Run:
+    """Open a run's directory, or say what is wrong with it."""
+    if not path.is_dir():
+        raise InputError(f"There is no run at {path}. A run is a folder with a {RECORD} in it.")
+    if not (path / RECORD).is_file():
+        raise damaged(path, f"{RECORD} is missing")
+    try:
+        record = json.loads((path / RECORD).read_text())
+    except (ValueError, OSError) as error:
+        raise damaged(path, f"{RECORD} cannot be read ({error})") from error
+    if not isinstance(record, dict) or "format" not in record:
+        raise damaged(path, f"{RECORD} is not a run's record")
+    if record["format"] != FORMAT:
+        raise InputError(
+            f"{path} was written in format {record['format']}; this version of walkback reads format {FORMAT}. "
+            "Open it with the version that wrote it, or train it again in another folder."
+        )
+    missing = [key for key in ("run", "status", "config", "digest", "rule_has_state") if key not in record]
+    if missing or (record["status"] == "done" and not {"result", "timings", "files"} <= record.keys()):
+        raise damaged(path, f"{RECORD} lacks {', '.join(missing) or 'its result'}")
+    return Run(path, record)
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The run directories in `folder`, or `folder` itself if it is one."""
+    if (folder / RECORD).is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}.")
+    return sorted(path.parent for path in folder.glob(f"*/{RECORD}") if not path.parent.name.startswith("."))
+
+
+def read_arrays(path: Path) -> Arrays:
+    try:
+        return safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise damaged(path.parent, f"{path.name} cannot be read ({error})") from error
+
+
+def damaged(path: Path, what: str) -> InputError:
+    return InputError(
+        f"The run at {path} is damaged: {what}. Nothing was changed. Move that folder away and train it again."
+    )
+
+
+def _json(record: Mapping[str, Any]) -> bytes:
+    return (json.dumps(record, indent=1, allow_nan=False) + "\n").encode()

@@ -1,0 +1,58 @@
+"""AdamW on named leaves, and the cosine schedule."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from walkback.nets.network import Leaves
+
+
+def cosine(lr: float, total_steps: int) -> list[float]:
+    """The learning rate of every step: from lr down to almost zero along half a cosine."""
+    return [lr * 0.5 * (1 + math.cos(math.pi * done / total_steps)) for done in range(total_steps)]
+
+
+class AdamW:
+    """torch's fused AdamW, with its moments laid open by leaf name so that a checkpoint can hold them.
+
+    The leaves are updated in place. They may carry a model axis: the update is elementwise, so a stack of models is
+    updated as its members would be.
+    """
+
+    def __init__(self, leaves: Leaves, weight_decay: float, lr: float | Tensor = 0.0):
+        self._leaves = leaves
+        on_device = isinstance(lr, Tensor)
+        self._optimiser = torch.optim.AdamW(
+            list(leaves.values()), lr=lr, weight_decay=weight_decay, fused=True, capturable=on_device
+        )
+        for leaf in leaves.values():
+            count = torch.zeros((), dtype=torch.float32, device=leaf.device)
+            state = {"step": count, "exp_avg": torch.zeros_like(leaf), "exp_avg_sq": torch.zeros_like(leaf)}
+            self._optimiser.state[leaf] = state
+
+    def update(self, gradients: Leaves, lr: float | None = None) -> None:
+        """One step; `lr` None leaves the learning rate as it is (a device tensor that the caller sets)."""
+        for name, leaf in self._leaves.items():
+            leaf.grad = gradients[name]
+        if lr is not None:
+            self._optimiser.param_groups[0]["lr"] = lr
+        self._optimiser.step()
+        for leaf in self._leaves.values():
+            leaf.grad = None
+
+    def moments(self) -> Leaves:
+        """The running means of gradient and squared gradient: `first.<leaf>`, `second.<leaf>`."""
+        found = {}
+        for name, leaf in self._leaves.items():
+            state = self._optimiser.state[leaf]
+            found[f"first.{name}"] = state["exp_avg"]
+            found[f"second.{name}"] = state["exp_avg_sq"]
+        return found
+
+    def set_count(self, steps: int) -> None:
+        """Say how many steps the moments have seen."""
+        for leaf in self._leaves.values():
+            self._optimiser.state[leaf]["step"].fill_(steps)

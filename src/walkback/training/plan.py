@@ -1,0 +1,170 @@
+"""Which runs are trained together, and what that will cost.
+
+Runs of one bucket share a fleet; a bucket too large for the memory is cut into several fleets. Time and memory are
+counted, not guessed: one step is run on torch's meta device, which does no arithmetic, and its operations are added up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from walkback.training.recipe import Recipe
+from walkback.training.step import StepSpec, step
+
+ADAMW_PASSES = 10
+"""Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
+STATIC_COPIES = 4
+"""Leaf-sized tensors kept for each leaf: weight, gradient, two moments."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """What one training step of one model does."""
+
+    operations: int
+    flops: int
+    bytes_made: int
+    """Bytes of all results: about the memory the step needs, and half of the memory traffic."""
+    leaf_bytes: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the device does in a second, measured."""
+
+    flops: float
+    bytes: float
+    overhead: float
+    """Seconds for each operation, however small."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are trained together."""
+
+    recipes: tuple[Recipe, ...]
+    driver: Literal["single", "fleet"]
+    seconds: float
+    memory: int
+
+    @property
+    def label(self) -> str:
+        methods = list(dict.fromkeys(recipe.method.partition(":")[0] for recipe in self.recipes))
+        return f"{'+'.join(methods)} ×{len(self.recipes)}"
+
+
+def plan(
+    recipes: Sequence[Recipe],
+    keys: Sequence[Hashable],
+    driver: Literal["auto", "single", "fleet"],
+    device: torch.device,
+    memory: int,
+) -> list[Group]:
+    """Group recipes into fleets that fit into `memory` bytes.
+
+    `keys` tell apart what must not be mixed beyond the bucket, such as the epoch a run goes on from.
+    """
+    rates = measure_rates(device)
+    buckets: dict[Hashable, list[Recipe]] = {}
+    for recipe, key in zip(recipes, keys, strict=True):
+        buckets.setdefault((recipe.bucket(), key), []).append(recipe)
+    groups = []
+    for members in buckets.values():
+        count = count_step(members[0])
+        alone = driver == "single"
+        most = 1 if alone else max(1, memory // _memory(count, 1))
+        groups += [_group(chunk, count, rates, alone) for chunk in _even_chunks(members, most)]
+    return groups
+
+
+def _group(members: list[Recipe], count: Count, rates: Rates, alone: bool) -> Group:
+    config = members[0].config
+    steps = config.epochs * (members[0].source.train_size // config.batch)
+    arithmetic = count.flops / rates.flops
+    traffic = (2 * count.bytes_made + ADAMW_PASSES * count.leaf_bytes) / rates.bytes
+    seconds = steps * (count.operations * rates.overhead + len(members) * (arithmetic + traffic))
+    return Group(tuple(members), "single" if alone else "fleet", seconds, _memory(count, len(members)))
+
+
+def _memory(count: Count, models: int) -> int:
+    return models * (count.bytes_made + STATIC_COPIES * count.leaf_bytes)
+
+
+def _even_chunks(members: list[Recipe], most: int) -> list[list[Recipe]]:
+    """As few chunks as possible, of sizes that differ by one at most: a small last fleet costs like a large one."""
+    chunks = -(-len(members) // most)
+    sizes = [len(members) // chunks + (index < len(members) % chunks) for index in range(chunks)]
+    starts = [sum(sizes[:index]) for index in range(chunks)]
+    return [members[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+
+
+def count_step(recipe: Recipe) -> Count:
+    """Count one step of one model."""
+    shapes = recipe.params()
+    params = _meta(shapes)
+    knobs = {name: torch.empty((), dtype=recipe.dtype, device="meta") for name in recipe.knobs()}
+    x = torch.empty((recipe.config.batch, *recipe.net.input_shape), dtype=recipe.dtype, device="meta")
+    y = torch.empty(recipe.config.batch, dtype=torch.int64, device="meta")
+    counter = _Counter()
+    with counter:
+        step(StepSpec.of(recipe), params, _meta(recipe.state()), knobs, x, y, _meta(recipe.noise(0, 0)))
+    leaf_bytes = sum(leaf.nbytes for leaf in shapes.values())
+    return Count(counter.operations, counter.flops, counter.bytes_made, leaf_bytes)
+
+
+def _meta(leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: leaf.to("meta") for name, leaf in leaves.items()}
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the operations that run inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = self.flops = self.bytes_made = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operations += 1
+        if func.overloadpacket in flop_registry:
+            self.flops += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=result)
+        if not func.is_view:
+            self.bytes_made += sum(leaf.nbytes for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        return result
+
+
+def measure_rates(device: torch.device) -> Rates:
+    """Time a product and a copy of middling size, a few hundredths of a second each."""
+    size = 4096 if device.type == "cuda" else 384
+    a = torch.randn(size, size, device=device)
+    b = torch.empty_like(a)
+    product = _seconds(lambda: torch.matmul(a, a, out=b), device)
+    large = torch.empty(1 << (28 if device.type == "cuda" else 22), device=device)
+    copy = _seconds(large.zero_, device)
+    # A captured step launches an operation in about 2 us; an eager one under vmap costs the host about 25 us.
+    overhead = 2e-6 if device.type == "cuda" else 25e-6
+    return Rates(flops=2 * size**3 / product, bytes=large.nbytes / copy, overhead=overhead)
+
+
+def _seconds(work: Any, device: torch.device, repeats: int = 10) -> float:
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    for _ in range(2):
+        work()
+    wait()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    wait()
+    return (time.perf_counter() - start) / repeats

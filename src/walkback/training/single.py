@@ -1,0 +1,90 @@
+"""The plain driver: one model, one loop. The reference that the fleet is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from walkback.credit.rule import LEARNED
+from walkback.data.dataset import Dataset
+from walkback.data.feed import Feed, TestSet
+from walkback.training.driver import Driver, Snapshot, Tick, copy_into, to_cpu, use_ieee_float32
+from walkback.training.optim import AdamW, cosine
+from walkback.training.recipe import Recipe
+from walkback.training.step import StepSpec, step
+
+
+class Single(Driver):
+    def __init__(self, recipe: Recipe, data: Dataset, device: torch.device):
+        use_ieee_float32()
+        self.recipes = (recipe,)
+        self.epoch = 0
+        self._recipe = recipe
+        self._device = device
+        self._spec = StepSpec.of(recipe)
+        self._feed = Feed(data, recipe.config.batch, recipe.augment, recipe.dtype, device)
+        self._test = TestSet(data, recipe.dtype, device)
+        self.steps_per_epoch = self._feed.steps
+        self._params = {name: leaf.to(device) for name, leaf in recipe.params().items()}
+        self._state = {name: leaf.to(device) for name, leaf in recipe.state().items()}
+        self._knobs = {k: torch.tensor(v, dtype=recipe.dtype, device=device) for k, v in recipe.knobs().items()}
+        trained = {name: leaf for name, leaf in self._params.items() if not recipe.is_frozen(name)}
+        learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
+        self._optimiser = AdamW(trained, recipe.config.weight_decay)
+        self._own_optimiser = AdamW(learned, weight_decay=0.0) if learned else None
+        total = recipe.config.epochs * self._feed.steps
+        self._rates = cosine(recipe.config.lr, total)
+        self._own_rates = cosine(recipe.rule.own_lr, total)
+
+    def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
+        order = {name: values.to(self._device) for name, values in self._feed.order(self._seed, self.epoch).items()}
+        totals: dict[str, torch.Tensor] = {}
+        for index in range(self.steps_per_epoch):
+            x, y = self._feed.take({name: values[index] for name, values in order.items()})
+            noise = {name: leaf.to(self._device) for name, leaf in self._recipe.noise(self.epoch, index).items()}
+            output = step(self._spec, self._params, self._state, self._knobs, x, y, noise)
+            self._update(output.gradients, output.own_gradients, self.epoch * self.steps_per_epoch + index)
+            for name, value in output.logs.items():
+                totals[name] = totals.get(name, torch.zeros_like(value)) + value
+            tick(1)
+        self.epoch += 1
+        return [{name: (total / self.steps_per_epoch).item() for name, total in totals.items()}]
+
+    def _update(self, gradients: dict[str, torch.Tensor], own: dict[str, torch.Tensor], done: int) -> None:
+        rate = self._rates[done]
+        rule = self._recipe.rule
+        before = {n: leaf.clone() for n, leaf in self._params.items()} if rule.updates_state() else self._params
+        self._optimiser.update(gradients, rate)
+        if self._own_optimiser:
+            self._own_optimiser.update(own, self._own_rates[done])
+        if rule.updates_state():
+            decay = torch.tensor(rate * self._recipe.config.weight_decay, dtype=self._recipe.dtype, device=self._device)
+            copy_into(self._state, rule.after_update(self._state, before, self._params, decay))
+
+    def test_accuracy(self) -> list[float]:
+        right = torch.zeros((), dtype=torch.int64, device=self._device)
+        with torch.no_grad():
+            for x, y in self._test.batches():
+                right += (self._recipe.net.forward(self._params, x).argmax(-1) == y).sum()
+        return [right.item() / len(self._test)]
+
+    def snapshots(self) -> list[Snapshot]:
+        own = self._own_optimiser.moments() if self._own_optimiser else {}
+        moments = self._optimiser.moments()
+        return [Snapshot(self.epoch, to_cpu(self._params), to_cpu(self._state), to_cpu(moments), to_cpu(own))]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        (snapshot,) = snapshots
+        copy_into(self._params, snapshot.params)
+        copy_into(self._state, snapshot.state)
+        copy_into(self._optimiser.moments(), snapshot.moments)
+        self._optimiser.set_count(snapshot.epoch * self.steps_per_epoch)
+        if self._own_optimiser:
+            copy_into(self._own_optimiser.moments(), snapshot.own_moments)
+            self._own_optimiser.set_count(snapshot.epoch * self.steps_per_epoch)
+        self.epoch = snapshot.epoch
+
+    @property
+    def _seed(self) -> int:
+        return self._recipe.config.seed

@@ -1,0 +1,78 @@
+"""One training step of one model, as a pure function: trace -> credits -> local gradients.
+
+The drivers vmap it over models or call it as it is; they own the update, the data and the randomness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from walkback.credit import local
+from walkback.credit.rule import LEARNED, CreditRule
+from walkback.credit.trace import Trace, trace
+from walkback.nets.network import Leaves, Network, part
+from walkback.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """What is static in a step: the same for every model of a fleet."""
+
+    net: Network
+    rule: CreditRule
+    site: Literal["output", "input"]
+    penalty_reduction: Literal["sum", "mean"]
+    penalised: bool
+    """Whether any model has a penalty; where none has, its arithmetic is left out."""
+
+    @staticmethod
+    def of(*recipes: Recipe) -> StepSpec:
+        first = recipes[0]
+        penalised = any(recipe.treatment.penalty > 0 for recipe in recipes)
+        treatment = first.treatment
+        return StepSpec(first.net, first.rule.static(), treatment.site, treatment.penalty_reduction, penalised)
+
+
+class StepOutput(NamedTuple):
+    gradients: Leaves
+    own_gradients: Leaves
+    """Gradients of the rule's own loss in its learned leaves."""
+    logs: Leaves
+    """0-d tensors, averaged over an epoch by the drivers."""
+
+
+def step(
+    spec: StepSpec, params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves
+) -> StepOutput:
+    """Gradients for one model on one batch; `knobs` are its per-model numbers as 0-d tensors."""
+    rule = spec.rule.bind(part(knobs, "rule"))
+    linears = rule.linears(spec.net, state, noise)
+    seen = trace(spec.net, params, x, y, linears, with_input=rule.through_blocks)
+    credits, logs = rule.credit(spec.net, params, state, seen, noise)
+    penalty = knobs["penalty"] if spec.penalised else None
+    gradients = local.gradients(seen, credits, spec.site, penalty, spec.penalty_reduction)
+    own_gradients, own_logs = _own_gradients(spec.net, rule, params, state, seen, noise)
+    correct = (seen.logits.argmax(-1) == y).to(x.dtype).mean()
+    logs = {"loss": seen.losses.mean(), "train_acc": correct} | logs | own_logs
+    return StepOutput(gradients, own_gradients, logs)
+
+
+def _own_gradients(
+    net: Network, rule: CreditRule, params: Leaves, state: Leaves, seen: Trace, noise: Leaves
+) -> tuple[Leaves, Leaves]:
+    learned = {name: leaf for name, leaf in state.items() if name.startswith(LEARNED)}
+    if not learned:
+        return {}, {}
+
+    def loss(leaves: Leaves) -> Tensor:
+        value = rule.own_loss(net, params, state | leaves, seen, noise)
+        assert value is not None, "a rule with learned leaves must define own_loss"
+        return value
+
+    gradients, value = grad_and_value(loss)(learned)
+    return gradients, {"own_loss": torch.as_tensor(value)}
