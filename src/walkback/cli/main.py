@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from walkback.core.catalog import Catalog
@@ -29,7 +29,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     given = list(sys.argv[1:] if words is None else words)
     try:
-        return _dispatch(given)
+        code = _dispatch(given)
+        sys.stdout.flush()
+        return code
     except WalkbackError as error:
         print(f"walkback: {error}", file=sys.stderr)
         return error.exit_code
@@ -37,9 +39,20 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\nwalkback: stopped. What was finished is kept; --resume goes on where there is one.", file=sys.stderr)
         return EXIT_UNFINISHED
     except BrokenPipeError:
-        # The reader (head, less) has gone: not an error. Python would complain again at exit without this.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (head, less) has gone: not an error.
+        _forget_stdout()
         return 0
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"walkback: {error.strerror or error}{where}. Check the disk and the path.", file=sys.stderr)
+        _forget_stdout()
+        return EXIT_INPUT
+
+
+def _forget_stdout() -> None:
+    """Throw away what could not be printed, or Python would complain of it again at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(given: list[str]) -> int:
@@ -54,7 +67,7 @@ def _dispatch(given: list[str]) -> int:
     name, rest = given[0], given[1:]
     if name not in COMMANDS.names():
         raise unknown("command", name, COMMANDS.names())
-    module = importlib.import_module(f"{COMMANDS.package}.{name}")
+    module = COMMANDS.module(name)
     parser = Parser(prog=f"walkback {name}", description=module.__doc__, formatter_class=_Help)
     module.add_arguments(parser)
     try:

@@ -14,6 +14,7 @@ import importlib.util
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
@@ -47,11 +48,21 @@ class Catalog:
 
     def get(self, name: str) -> Any:
         """The thing called `name`, importing its module now."""
+        module = self.module(name)
+        if not hasattr(module, self.attribute):
+            raise InputError(
+                f"The {self.kind} '{name}' of the package '{module.__name__}' defines no {self.attribute}. "
+                "Ask its author, or remove that package."
+            )
+        return getattr(module, self.attribute)
+
+    def module(self, name: str) -> ModuleType:
+        """The module that defines the thing called `name`, imported now."""
         modules = self._modules()
         if name not in modules:
             raise unknown(self.kind, name, modules)
         try:
-            module = importlib.import_module(modules[name])
+            return importlib.import_module(modules[name])
         except ImportError as error:
             if modules[name].startswith("walkback."):
                 raise
@@ -59,7 +70,6 @@ class Catalog:
                 f"The {self.kind} '{name}' of the package '{modules[name]}' could not be imported: {error}. "
                 "Reinstall that package or remove it."
             ) from error
-        return getattr(module, self.attribute)
 
     def entries(self) -> list[Entry]:
         return [describe(name, module) for name, module in sorted(self._modules().items())]
@@ -72,7 +82,13 @@ class Catalog:
 def _modules_of(package: str, group: str) -> dict[str, str]:
     folder = Path(_origin(package)).parent
     own = {path.stem: f"{package}.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
-    others = {point.name: point.module for point in importlib.metadata.entry_points(group=group)}
+    others: dict[str, str] = {}
+    for point in importlib.metadata.entry_points(group=group):
+        if others.setdefault(point.name, point.module) != point.module:
+            raise InputError(
+                f"Two installed packages register '{point.name}' in '{group}': '{others[point.name]}' and "
+                f"'{point.module}'. Uninstall one of them."
+            )
     clash = own.keys() & others.keys()
     if clash:
         name = sorted(clash)[0]
@@ -92,7 +108,10 @@ def describe(name: str, module: str) -> Entry:
 
 
 def _origin(module: str) -> str:
-    spec = importlib.util.find_spec(module)
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # The package above it is gone, too.
+        spec = None
     if spec is None or spec.origin is None:
         raise InputError(f"The module '{module}' cannot be found. Is the package that registers it still installed?")
     return spec.origin

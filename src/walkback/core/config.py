@@ -44,8 +44,8 @@ class RunConfig:
     batch: int = 128
     lr: float = 1e-3
     weight_decay: float = 0.01
-    augment: Literal["auto", "crop_flip", "none"] = "auto"
-    """`auto` is random crop and flip on images and nothing on vectors."""
+    augment: Literal["auto", "none", "crop_flip", "crop_flip_black"] = "auto"
+    """`auto` is `crop_flip` (random crop and flip) on images and nothing on vectors."""
     dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ _ADVICE = {
     errno.EROFS: "The file system is read-only: use another folder.",
     errno.EACCES: "You may not write there: use another folder or change its permissions.",
     errno.EPERM: "You may not write there: use another folder or change its permissions.",
+    errno.EEXIST: "Something of that name is in the way: use another folder.",
     errno.ENOTDIR: "A part of that path is a file, not a folder: use another folder.",
     errno.ENAMETOOLONG: "The name is too long for this file system.",
 }

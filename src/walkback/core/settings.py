@@ -138,4 +138,7 @@ def above(value: float, bound: float, what: str) -> None:
 
 
 def _plain(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,9 +6,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from walkback.core.settings import full
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class DataSource(ABC):
     @property
     def is_image(self) -> bool:
         return len(self.input_shape) == 3
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's configuration says of it."""
+        return full(self)
 
     @abstractmethod
     def load(self, root: Path | None) -> Dataset:

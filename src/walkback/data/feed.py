@@ -7,6 +7,8 @@ cropped, flipped and normalised there.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +18,11 @@ from walkback.core.rng import generator
 from walkback.data.dataset import Dataset
 
 PAD = 4
-"""Zero pixels added on each side before the random crop, as usual on CIFAR."""
+"""Pixels added on each side before the random crop, as usual on CIFAR."""
+
+Augment = Literal["none", "crop_flip", "crop_flip_black"]
+"""Random crop and horizontal flip. `crop_flip` pads with the mean colour (zero after normalisation), `crop_flip_black`
+with black (zero before it): the papers do not say which."""
 
 Order = dict[str, Tensor]
 """An epoch's choices, each [steps, batch]: `index`, and with augmentation `top`, `left`, `flip`."""
@@ -25,20 +31,24 @@ Order = dict[str, Tensor]
 class Feed:
     """Training batches of one data set on one device."""
 
-    def __init__(self, data: Dataset, batch: int, augment: bool, dtype: torch.dtype, device: torch.device):
+    def __init__(self, data: Dataset, batch: int, augment: Augment, dtype: torch.dtype, device: torch.device):
         if batch > len(data.train_y):
             raise InputError(
                 f"batch is {batch}, but the data has only {len(data.train_y)} training samples. Use a smaller batch."
             )
         self.batch = batch
         self.steps = len(data.train_y) // batch
-        self._augment = augment
+        self._augment = augment != "none"
         self._y = data.train_y.to(device)
         self._normalise = Normalise(data, dtype, device)
         pixels = data.train_x.to(device)
-        if augment:
+        if self._augment:
             height, width = pixels.shape[-2:]
             padded = F.pad(pixels, (PAD, PAD, PAD, PAD))
+            if augment == "crop_flip":
+                border = F.pad(torch.zeros(height, width, dtype=torch.bool), (PAD, PAD, PAD, PAD), value=True)
+                mean = torch.tensor([round(255 * value) for value in data.mean], dtype=torch.uint8, device=device)
+                padded[:, :, border.to(device)] = mean[:, None]
             # A view of every crop of every image: choosing one is a gather, nothing is copied beforehand.
             self._x = padded.unfold(2, height, 1).unfold(3, width, 1)
         else:

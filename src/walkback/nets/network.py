@@ -51,7 +51,7 @@ class Network(ABC):
 
     @abstractmethod
     def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
-        """h_0 [n, *state_shape] from inputs [n, *input_shape]."""
+        """h_0 `[n, *state_shape]` from inputs `[n, *input_shape]`."""
 
     @abstractmethod
     def branch(self, leaves: Leaves, h: Tensor, linear: Linear = plain_linear) -> Tensor:
@@ -59,7 +59,7 @@ class Network(ABC):
 
     @abstractmethod
     def head(self, leaves: Leaves, h: Tensor) -> Tensor:
-        """logits [n, classes]; includes the terminal norm where there is one."""
+        """logits `[n, classes]`; includes the terminal norm where there is one."""
 
     def forward_from(self, layer: int, params: Leaves, h: Tensor) -> Tensor:
         """logits of the rest of the network, from hidden state h_layer on."""
@@ -68,7 +68,7 @@ class Network(ABC):
         return self.head(part(params, "head"), h)
 
     def forward(self, params: Leaves, x: Tensor) -> Tensor:
-        """logits [n, classes] of inputs [n, *input_shape]."""
+        """logits `[n, classes]` of inputs `[n, *input_shape]`."""
         return self.forward_from(0, params, self.stem(part(params, "stem"), x))
 
 

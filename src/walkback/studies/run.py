@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,13 +14,14 @@ import torch
 
 from walkback.core.config import RunConfig
 from walkback.core.errors import InputError
+from walkback.core.files import explained
 from walkback.data.dataset import Dataset, DataSource
 from walkback.nets.network import Leaves
 from walkback.studies import store
 from walkback.studies.provenance import provenance
 from walkback.training.driver import Driver, Snapshot, finite_or_none
 from walkback.training.fleet import Fleet
-from walkback.training.plan import Group, plan
+from walkback.training.plan import Group, plan, suitable_threads
 from walkback.training.recipe import Recipe, resolve
 from walkback.training.single import Single
 
@@ -77,18 +79,22 @@ class Listener:
     def skipped(self, names: Sequence[str]) -> None: ...
 
 
-def train(configs: Sequence[RunConfig], options: Options, listener: Listener) -> list[Result]:
+def train(
+    configs: Sequence[RunConfig], options: Options, listener: Listener, own_data: DataSource | None = None
+) -> list[Result]:
     """Train every configuration and return their results in the order given."""
-    recipes = [resolve(config) for config in configs]
-    _refuse_twins(recipes)
+    recipes = [resolve(config, own_data) for config in configs]
+    refuse_twins(recipes)
     runs = _existing(recipes, options)
     finished = [recipe for recipe in recipes if (run := runs.get(recipe.name)) and run.is_done]
     if finished:
         listener.skipped([recipe.name for recipe in finished])
+    for recipe in finished:
+        runs[recipe.name].drop_checkpoints()  # Left by a kill after the last file was written.
     todo = [recipe for recipe in recipes if recipe not in finished]
     if todo:
         _train_all(todo, runs, options, listener)
-    return [_result(recipe, store.open_run(options.out / recipe.name)) for recipe in recipes]
+    return [_result(recipe, options.out / recipe.name) for recipe in recipes]
 
 
 def make_plan(recipes: Sequence[Recipe], keys: Sequence[Any], options: Options) -> list[Group]:
@@ -109,14 +115,15 @@ def free_memory(device: torch.device) -> int:
     """Bytes a fleet may use: half of what is free, since counting is not exact."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) // 2
-    with Path("/proc/meminfo").open() as file:
+    with suppress(OSError), Path("/proc/meminfo").open() as file:
         for line in file:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024 // 2
     return 2 << 30
 
 
-def _refuse_twins(recipes: Sequence[Recipe]) -> None:
+def refuse_twins(recipes: Sequence[Recipe]) -> None:
+    """Two equal runs would share one folder."""
     seen: set[str] = set()
     for recipe in recipes:
         if recipe.name in seen:
@@ -131,8 +138,9 @@ def _existing(recipes: Sequence[Recipe], options: Options) -> dict[str, store.Ru
     found = {}
     for recipe in recipes:
         path = options.out / recipe.name
-        if not path.exists():
-            continue
+        with explained(path, "open"):
+            if not path.exists():
+                continue
         if not options.resume:
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
         run = store.open_run(path)
@@ -146,9 +154,10 @@ def _train_all(todo: Sequence[Recipe], runs: dict[str, store.Run], options: Opti
     # Data comes first: where it is missing or damaged, nothing has been created yet.
     sources = {recipe.source for recipe in todo}
     data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
-    companies = [runs[recipe.name].company() if recipe.name in runs else () for recipe in todo]
-    groups = make_plan(todo, companies, options)
+    groups = make_plan(todo, _companies(todo, runs), options)
     epochs = [_common_epoch(group, runs) for group in groups]
+    with explained(options.out, "create"):
+        options.out.mkdir(parents=True, exist_ok=True)
     listener.planned(groups, sum(_steps_left(g, e) for g, e in zip(groups, epochs, strict=True)))
     deadline = time.monotonic() + options.max_seconds if options.max_seconds is not None else None
     for group, epoch in zip(groups, epochs, strict=True):
@@ -157,7 +166,15 @@ def _train_all(todo: Sequence[Recipe], runs: dict[str, store.Run], options: Opti
         listener.started(group)
         if epoch:
             listener.resumed(group, epoch)
-        _train_group(group, epoch, runs, data[group.recipes[0].source], options, listener, deadline)
+        with suitable_threads(group):
+            _train_group(group, epoch, runs, data[group.recipes[0].source], options, listener, deadline)
+
+
+def _companies(todo: Sequence[Recipe], runs: dict[str, store.Run]) -> list[tuple[str, ...]]:
+    """The fleet each run belongs to; one killed before its first checkpoint is known to its companions only."""
+    own = {recipe.name: runs[recipe.name].company() if recipe.name in runs else () for recipe in todo}
+    told = {name: company for company in own.values() for name in company}
+    return [own[recipe.name] or told.get(recipe.name, ()) for recipe in todo]
 
 
 def _steps_left(group: Group, epoch: int) -> int:
@@ -184,9 +201,11 @@ def _train_group(
     members = [
         runs.get(r.name) or store.create(options.out / r.name, _record(r, data, device, options)) for r in group.recipes
     ]
-    for run in members:
-        run.lock()
     try:
+        for run in members:
+            run.lock()
+        if _common_epoch(group, {run.name: run for run in members}) != epoch:
+            raise InputError(f"Another process has just trained {members[0].path}. Give the same command again.")
         driver = _driver(group, data, device)
         saved = [run.rewind(epoch) for run in members]
         spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
@@ -305,17 +324,19 @@ def _numpy(leaves: Leaves) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(leaf.numpy()) for name, leaf in leaves.items()}
 
 
-def _result(recipe: Recipe, run: store.Run) -> Result:
-    done = run.is_done
+def _result(recipe: Recipe, path: Path) -> Result:
+    # A run whose turn did not come before the time was up has no folder yet.
+    run = store.open_run(path) if path.exists() else None
+    record = run.record if run and run.is_done else None
     return Result(
-        run=run.name,
+        run=recipe.name,
         method=recipe.method,
         seed=recipe.config.seed,
-        test_acc=run.record["result"]["test_acc"] if done else None,
-        seconds=run.record["timings"]["seconds"] if done else 0.0,
-        status="done" if done else "unfinished",
-        epochs=recipe.config.epochs if done else max(run.checkpoint_epochs()),
+        test_acc=record["result"]["test_acc"] if record else None,
+        seconds=record["timings"]["seconds"] if record else 0.0,
+        status="done" if record else "unfinished",
+        epochs=recipe.config.epochs if record else max(run.checkpoint_epochs()) if run else 0,
         arch=recipe.config.arch.name,
         data=recipe.config.data.name,
-        path=str(run.path),
+        path=str(path),
     )

@@ -14,6 +14,7 @@ Arrays are numpy here, so that reading a run needs no torch.
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -76,13 +77,21 @@ class Run:
     def lock(self) -> None:
         """Keep other processes from training this run at the same time; the system lets go of it when we end."""
         with explained(self.path, "lock"):
-            handle = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise InputError(f"Another process is training {self.path}. Wait for it, or use another --out.") from None
-        self._lock = handle
+            self._lock = os.open(self.path, os.O_RDONLY)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Only now does the record hold still: another process may have ended since it was read.
+                if open_run(self.path).is_done and not self.is_done:
+                    raise InputError(f"Another process has just finished {self.path}. Give the same command again.")
+                for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while writing
+                    leftover.unlink()
+            except BlockingIOError:
+                self.unlock()
+                message = f"Another process is training {self.path}. Wait for it, or use another --out."
+                raise InputError(message) from None
+            except BaseException:
+                self.unlock()
+                raise
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -96,8 +105,15 @@ class Run:
 
     def log(self) -> list[dict[str, Any]]:
         """The training log, a dict per epoch."""
-        text = (self.path / LOG).read_text() if (self.path / LOG).exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        path = self.path / LOG
+        with explained(path, "read"):
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        if lines and not lines[-1].endswith(b"\n") and not self.is_done:
+            lines.pop()  # A kill or a full disk cut it off; --resume writes it again.
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise damaged(self.path, f"{LOG} cannot be read ({error})") from error
 
     def log_length(self) -> int:
         """Bytes of log written so far, made durable first: a checkpoint is about to say they are there."""
@@ -109,13 +125,13 @@ class Run:
             return file.seek(0, os.SEEK_END)
 
     def truncate_log(self, length: int) -> None:
+        if self._log_size() > length:
+            with explained(self.path / LOG, "truncate"):
+                os.truncate(self.path / LOG, length)
+
+    def _log_size(self) -> int:
         path = self.path / LOG
-        have = path.stat().st_size if path.exists() else 0
-        if have < length:
-            raise damaged(self.path, f"{LOG} has {have} bytes where its checkpoint says {length}")
-        if have > length:
-            with explained(path, "truncate"):
-                os.truncate(path, length)
+        return path.stat().st_size if path.exists() else 0
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write a new checkpoint and keep the one before it until `drop_previous`."""
@@ -156,12 +172,13 @@ class Run:
         arrays = read_arrays(self.path / name)
         fleet = tuple(json.loads(facts["fleet"]))
         found = Checkpoint(epoch, int(facts["log_bytes"]), fleet, float(facts["seconds"]), arrays)
-        self.truncate_log(found.log_bytes)
         if name == PREVIOUS:
             with explained(self.path / RESUME, "write"):
                 os.replace(self.path / PREVIOUS, self.path / RESUME)
         else:
             self.drop_previous()
+        # Last, so that after a kill no checkpoint speaks of a longer log than there is.
+        self.truncate_log(found.log_bytes)
         return found
 
     def company(self) -> tuple[str, ...]:
@@ -177,10 +194,13 @@ class Run:
             with safetensors.safe_open(path, "np") as file:
                 facts: dict[str, str] = file.metadata() or {}
             int(facts["epoch"]), int(facts["log_bytes"]), float(facts["seconds"]), json.loads(facts["fleet"])
-        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
             raise damaged(self.path, f"{name} cannot be read ({error})") from error
         if facts.get("digest") != self.record["digest"]:
             raise damaged(self.path, f"{name} belongs to another configuration")
+        if self._log_size() < int(facts["log_bytes"]):
+            what = f"{LOG} has {self._log_size()} bytes where its checkpoint says {facts['log_bytes']}"
+            raise damaged(self.path, what)
         return facts
 
     def finish(self, model: Arrays, rule: Arrays, result: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
@@ -197,8 +217,9 @@ class Run:
 
     def drop_checkpoints(self) -> None:
         for name in (RESUME, PREVIOUS):
-            with explained(self.path / name, "remove"):
-                (self.path / name).unlink(missing_ok=True)
+            if (self.path / name).exists():
+                with explained(self.path / name, "remove"):
+                    (self.path / name).unlink(missing_ok=True)
 
     def model(self) -> Arrays:
         """The final parameters."""
@@ -226,8 +247,9 @@ def create(path: Path, record: Mapping[str, Any]) -> Run:
     full = {"format": FORMAT, "status": "running", **record}
     with explained(path, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a process that was killed here
+            shutil.rmtree(leftover, ignore_errors=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
     try:
         write_atomic(temporary / RECORD, _json(full))
@@ -259,10 +281,26 @@ def open_run(path: Path) -> Run:
             f"{path} was written in format {record['format']}; this version of walkback reads format {FORMAT}. "
             "Open it with the version that wrote it, or train it again in another folder."
         )
-    missing = [key for key in ("run", "status", "config", "digest", "rule_has_state") if key not in record]
-    if missing or (record["status"] == "done" and not {"result", "timings", "files"} <= record.keys()):
-        raise damaged(path, f"{RECORD} lacks {', '.join(missing) or 'its result'}")
+    needed = _KEYS | (_KEYS_WHEN_DONE if record.get("status") == "done" else {})
+    missing = [key for key, kind in needed.items() if not isinstance(record.get(key), kind)]
+    if missing:
+        raise damaged(path, f"{RECORD} lacks {', '.join(missing)}")
+    gone = [name for name in record.get("files", ()) if not (path / name).is_file()]
+    if gone:
+        raise damaged(path, f"{', '.join(gone)} is missing")
     return Run(path, record)
+
+
+_KEYS: dict[str, type] = {
+    "run": str,
+    "method": str,
+    "seed": int,
+    "status": str,
+    "config": dict,
+    "digest": str,
+    "rule_has_state": bool,
+}
+_KEYS_WHEN_DONE: dict[str, type] = {"result": dict, "timings": dict, "files": dict}
 
 
 def find_runs(folder: Path) -> list[Path]:

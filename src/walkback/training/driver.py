@@ -60,10 +60,13 @@ class Driver(ABC):
         """Go on from snapshots, one for each recipe, all of the same epoch."""
 
 
-def use_ieee_float32() -> None:
-    """No TF32 anywhere: its ten-bit products would enter both credit and reference."""
+def prepare(device: torch.device) -> None:
+    """Set torch up for honest arithmetic: no TF32, whose ten-bit products would enter both credit and reference."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    if device.type == "cuda":
+        # The first backward pass starts torch's GPU thread; done here, it does not warn about a missing context there.
+        torch.ones(1, device=device, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def to_cpu(leaves: Leaves) -> Leaves:

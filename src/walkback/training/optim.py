@@ -10,9 +10,14 @@ from torch import Tensor
 from walkback.nets.network import Leaves
 
 
-def cosine(lr: float, total_steps: int) -> list[float]:
-    """The learning rate of every step: from lr down to almost zero along half a cosine."""
-    return [lr * 0.5 * (1 + math.cos(math.pi * done / total_steps)) for done in range(total_steps)]
+def cosine(lr: float, done: int, total: int) -> float:
+    """The learning rate after `done` of `total` steps: from lr down to almost zero along half a cosine."""
+    return lr * 0.5 * (1 + math.cos(math.pi * done / total))
+
+
+def cosine_tensor(lr: float, done: Tensor, total: int) -> Tensor:
+    """The same where the counter lives on the device."""
+    return lr * 0.5 * (1 + torch.cos(math.pi * done / total))
 
 
 class AdamW:

@@ -6,8 +6,10 @@ counted, not guessed: one step is run on torch's meta device, which does no arit
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,11 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from walkback.core.errors import InputError
 from walkback.training.recipe import Recipe
 from walkback.training.step import StepSpec, step
 
 ADAMW_PASSES = 10
 """Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
+SMALL_STEP = 5e8
+"""Floating-point operations of a step under which one CPU thread is enough."""
 STATIC_COPIES = 4
 """Leaf-sized tensors kept for each leaf: weight, gradient, two moments."""
 
@@ -55,6 +60,8 @@ class Group:
     driver: Literal["single", "fleet"]
     seconds: float
     memory: int
+    flops: int
+    """Of one step of all its models."""
 
     @property
     def label(self) -> str:
@@ -92,7 +99,23 @@ def _group(members: list[Recipe], count: Count, rates: Rates, alone: bool) -> Gr
     arithmetic = count.flops / rates.flops
     traffic = (2 * count.bytes_made + ADAMW_PASSES * count.leaf_bytes) / rates.bytes
     seconds = steps * (count.operations * rates.overhead + len(members) * (arithmetic + traffic))
-    return Group(tuple(members), "single" if alone else "fleet", seconds, _memory(count, len(members)))
+    kind: Literal["single", "fleet"] = "single" if alone else "fleet"
+    return Group(tuple(members), kind, seconds, _memory(count, len(members)), len(members) * count.flops)
+
+
+@contextmanager
+def suitable_threads(group: Group) -> Iterator[None]:
+    """One thread where a step is too small to share, unless the user has set their number.
+
+    Threads that wait for each other's crumbs gain little on an idle machine and lose several-fold on a busy one.
+    """
+    before = torch.get_num_threads()
+    if group.flops < SMALL_STEP and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _memory(count: Count, models: int) -> int:
@@ -109,14 +132,19 @@ def _even_chunks(members: list[Recipe], most: int) -> list[list[Recipe]]:
 
 def count_step(recipe: Recipe) -> Count:
     """Count one step of one model."""
-    shapes = recipe.params()
+    try:
+        shapes = recipe.params()
+        state, noise = _meta(recipe.state()), _meta(recipe.noise(0, 0))
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"The model '{recipe.name}' cannot be made: {reason}. Use smaller sizes.") from error
     params = _meta(shapes)
     knobs = {name: torch.empty((), dtype=recipe.dtype, device="meta") for name in recipe.knobs()}
     x = torch.empty((recipe.config.batch, *recipe.net.input_shape), dtype=recipe.dtype, device="meta")
     y = torch.empty(recipe.config.batch, dtype=torch.int64, device="meta")
     counter = _Counter()
     with counter:
-        step(StepSpec.of(recipe), params, _meta(recipe.state()), knobs, x, y, _meta(recipe.noise(0, 0)))
+        step(StepSpec.of(recipe), params, state, knobs, x, y, noise)
     leaf_bytes = sum(leaf.nbytes for leaf in shapes.values())
     return Count(counter.operations, counter.flops, counter.bytes_made, leaf_bytes)
 

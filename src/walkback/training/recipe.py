@@ -14,8 +14,10 @@ from walkback.core.rng import generator
 from walkback.core.settings import Choice, build, changed, full
 from walkback.credit import RULES
 from walkback.credit.rule import CreditRule
+from walkback.data import tensors
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import DataSource
+from walkback.data.feed import Augment
 from walkback.nets import ARCHS
 from walkback.nets.network import Leaves, Network
 
@@ -44,8 +46,9 @@ class Recipe:
         return torch.float32 if self.config.dtype == "float32" else torch.float64
 
     @property
-    def augment(self) -> bool:
-        return self.config.augment == "crop_flip"
+    def augment(self) -> Augment:
+        assert self.config.augment != "auto", "a recipe's configuration is filled in"
+        return self.config.augment
 
     def params(self) -> Leaves:
         """The initial parameters, from the stream (seed, "init")."""
@@ -79,9 +82,12 @@ class Recipe:
         return {name: leaf.to(self.dtype) for name, leaf in leaves.items()}
 
 
-def resolve(config: RunConfig) -> Recipe:
-    """Look every name up, check every setting, and fill in the defaults."""
-    source = build(DATA_SETS.get(config.data.name), config.data.settings, f"the data set '{config.data.name}'")
+def resolve(config: RunConfig, own_data: DataSource | None = None) -> Recipe:
+    """Look every name up, check every setting, and fill in the defaults.
+
+    `own_data` is the user's own data set; it takes the place of the one the configuration names.
+    """
+    source = own_data or _source(config.data)
     shape = {"input_shape": source.input_shape, "classes": source.classes}
     what = f"the architecture '{config.arch.name}'"
     net: Network = build(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
@@ -94,8 +100,8 @@ def resolve(config: RunConfig) -> Recipe:
             f"batch is {config.batch}, but '{config.data.name}' has only {source.train_size} training samples. "
             "Use a smaller batch."
         )
-    if config.augment == "crop_flip" and not source.is_image:
-        raise InputError(f"augment=crop_flip needs images, and '{config.data.name}' has vectors. Use augment=none.")
+    if config.augment not in ("auto", "none") and not source.is_image:
+        raise InputError(f"augment={config.augment} needs images; '{config.data.name}' has vectors. Use augment=none.")
     augment = config.augment
     if augment == "auto":
         augment = "crop_flip" if source.is_image else "none"
@@ -104,11 +110,18 @@ def resolve(config: RunConfig) -> Recipe:
         config,
         method=Choice(config.method.name, settings),
         arch=Choice(config.arch.name, {k: v for k, v in full(net).items() if k not in shape}),
-        data=Choice(config.data.name, full(source)),
+        data=Choice(config.data.name, source.settings()),
         augment=augment,
     )
     shown = {k: v for k, v in (changed(rule) | changed(treatment)).items() if k != "site" or len(rule.sites) > 1}
     return Recipe(filled, net, rule, treatment, source, str(Choice(config.method.name, shown)))
+
+
+def _source(choice: Choice) -> DataSource:
+    if choice.name == tensors.NAME:
+        raise InputError("This run was trained on tensors that were handed over in Python. Hand them over again.")
+    made: DataSource = build(DATA_SETS.get(choice.name), choice.settings, f"the data set '{choice.name}'")
+    return made
 
 
 def _method(choice: Choice) -> tuple[CreditRule, Treatment]:

@@ -9,7 +9,7 @@ import torch
 from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, TestSet
-from walkback.training.driver import Driver, Snapshot, Tick, copy_into, to_cpu, use_ieee_float32
+from walkback.training.driver import Driver, Snapshot, Tick, copy_into, prepare, to_cpu
 from walkback.training.optim import AdamW, cosine
 from walkback.training.recipe import Recipe
 from walkback.training.step import StepSpec, step
@@ -17,7 +17,7 @@ from walkback.training.step import StepSpec, step
 
 class Single(Driver):
     def __init__(self, recipe: Recipe, data: Dataset, device: torch.device):
-        use_ieee_float32()
+        prepare(device)
         self.recipes = (recipe,)
         self.epoch = 0
         self._recipe = recipe
@@ -33,9 +33,7 @@ class Single(Driver):
         learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
         self._optimiser = AdamW(trained, recipe.config.weight_decay)
         self._own_optimiser = AdamW(learned, weight_decay=0.0) if learned else None
-        total = recipe.config.epochs * self._feed.steps
-        self._rates = cosine(recipe.config.lr, total)
-        self._own_rates = cosine(recipe.rule.own_lr, total)
+        self._total = recipe.config.epochs * self._feed.steps
 
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
         order = {name: values.to(self._device) for name, values in self._feed.order(self._seed, self.epoch).items()}
@@ -52,12 +50,12 @@ class Single(Driver):
         return [{name: (total / self.steps_per_epoch).item() for name, total in totals.items()}]
 
     def _update(self, gradients: dict[str, torch.Tensor], own: dict[str, torch.Tensor], done: int) -> None:
-        rate = self._rates[done]
         rule = self._recipe.rule
+        rate = cosine(self._recipe.config.lr, done, self._total)
         before = {n: leaf.clone() for n, leaf in self._params.items()} if rule.updates_state() else self._params
         self._optimiser.update(gradients, rate)
         if self._own_optimiser:
-            self._own_optimiser.update(own, self._own_rates[done])
+            self._own_optimiser.update(own, cosine(rule.own_lr, done, self._total))
         if rule.updates_state():
             decay = torch.tensor(rate * self._recipe.config.weight_decay, dtype=self._recipe.dtype, device=self._device)
             copy_into(self._state, rule.after_update(self._state, before, self._params, decay))

@@ -53,7 +53,11 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
 
     rows = []
     for path in find_runs(folder):
-        record = open_run(path).record
+        try:
+            record = open_run(path).record
+        except InputError as error:
+            rows.append({"run": path.name, "status": "damaged", "reason": str(error)})
+            continue
         result = record.get("result", {})
         rows.append(
             {

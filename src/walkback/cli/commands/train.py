@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.max_seconds is not None and args.max_seconds <= 0:
+    if args.max_seconds is not None and not args.max_seconds > 0:
         raise InputError(f"--max-seconds is {args.max_seconds}; expected more than 0.")
     settings, parts = split_settings(args.set)
     texts = {part: with_settings(getattr(args, part), parts[part]) for part in ("arch", "data")}
@@ -93,10 +93,11 @@ def _dry_run(args: argparse.Namespace, configs: list[RunConfig]) -> int:
     from rich.console import Console
 
     from walkback.cli.progress import plan_table
-    from walkback.studies.run import Options, make_plan
+    from walkback.studies.run import Options, make_plan, refuse_twins
     from walkback.training.recipe import resolve
 
     recipes = [resolve(config) for config in configs]
+    refuse_twins(recipes)
     options = Options(out=args.out, device=args.device, driver=args.driver)
     groups = make_plan(recipes, [()] * len(recipes), options)
     if args.json:

@@ -1,0 +1,141 @@
+"""The parts of the rule interface that no rule of the catalog uses yet, on rules made for the purpose.
+
+A rule that learns its own state, one that draws noise for every step, one that follows the weights' updates: both
+drivers must serve them alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+import tiny
+from walkback.credit.perlinear import feedback_linear
+from walkback.credit.rule import CreditRule, transport
+from walkback.training.fleet import Fleet
+from walkback.training.optim import cosine
+from walkback.training.single import Single
+
+
+@dataclass(frozen=True)
+class Learner(CreditRule):
+    """a_l = e @ W_l with W_l regressed on the top gradient."""
+
+    def init(self, net, generator):
+        shape = (net.classes, *net.state_shape)
+        return {
+            "fixed": torch.ones(2),
+            **{f"learned.{layer}": torch.randn(shape, generator=generator) for layer in range(net.depth + 1)},
+        }
+
+    def credit(self, net, params, state, trace, noise):
+        return tuple(trace.error @ state[f"learned.{layer}"] for layer in range(net.depth + 1)), {
+            "size": state["learned.0"].norm()
+        }
+
+    def own_loss(self, net, params, state, trace, noise):
+        return sum(
+            ((trace.error @ state[f"learned.{layer}"] - trace.top) ** 2).mean() for layer in range(net.depth + 1)
+        )
+
+
+@dataclass(frozen=True)
+class Noisy(CreditRule):
+    """Credit along a fresh random direction for every sample and step."""
+
+    def draw(self, net, batch, generator):
+        return {"xi": torch.randn(net.depth + 1, batch, *net.state_shape, generator=generator)}
+
+    def credit(self, net, params, state, trace, noise):
+        return tuple(xi * trace.losses[:, None] for xi in noise["xi"]), {}
+
+
+@dataclass(frozen=True)
+class Follower(CreditRule):
+    """Kolen-Pollack: the feedback gets the increments and the decay that the weights got."""
+
+    sites = ("output",)
+    through_blocks = True
+
+    def init(self, net, generator):
+        (d,) = net.state_shape
+        names = [f"{block}.{layer}" for block in range(net.depth) for layer in ("w1", "w2")]
+        return {name: torch.randn(d, d, generator=generator) for name in names}
+
+    def linears(self, net, state, noise):
+        def linear_of(block):
+            return lambda name, x, weight, bias: feedback_linear(x, weight, bias, state[f"{block}.{name}"])
+
+        return [linear_of(block) for block in range(net.depth)]
+
+    def credit(self, net, params, state, trace, noise):
+        return transport(trace), {}
+
+    def after_update(self, state, before, after, decay):
+        def follow(name, feedback):
+            weight = f"blocks.{name}.weight"
+            return feedback * (1 - decay) + (after[weight] - (1 - decay) * before[weight]).mT
+
+        return {name: follow(name, feedback) for name, feedback in state.items()}
+
+
+def both_drivers(rule, epochs=2):
+    recipes = [replace(tiny.recipe("bp", seeds=seed), rule=rule) for seed in (1, 2)]
+    data = recipes[0].source.load(None)
+    fleet = Fleet(recipes, data, tiny.CPU)
+    together = tiny.train(fleet, epochs)
+    alone = [tiny.train(Single(recipe, data, tiny.CPU), epochs)[0] for recipe in recipes]
+    for left, right in zip(together, alone, strict=True):
+        assert tiny.distance(left.params, right.params) < 1e-11
+        assert left.state.keys() == right.state.keys()
+        if right.state:
+            assert tiny.distance(left.state, right.state) < 1e-11
+    return recipes, alone, data
+
+
+def test_a_learned_state_is_trained_by_its_own_loss_and_the_rest_is_left():
+    recipes, alone, data = both_drivers(Learner())
+    start = recipes[0].state()
+    assert torch.equal(alone[0].state["fixed"], start["fixed"])
+    for name in start.keys() - {"fixed"}:
+        assert not torch.equal(alone[0].state[name], start[name])
+    driver = Single(replace(recipes[0], config=replace(recipes[0].config, epochs=60)), data, tiny.CPU)
+    losses = [driver.train_epoch(lambda _: None)[0]["own_loss"] for _ in range(60)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_learned_state_goes_on_from_a_snapshot_to_the_same_bits():
+    recipe = replace(tiny.recipe("bp"), rule=Learner())
+    data = recipe.source.load(None)
+    for make in (lambda: Single(recipe, data, tiny.CPU), lambda: Fleet([recipe], data, tiny.CPU)):
+        through = make()
+        middle = tiny.train(through, 1)
+        (end,) = tiny.train(through, 1)
+        again = make()
+        again.restore(middle)
+        (found,) = tiny.train(again, 1)
+        assert tiny.same_bits(found.state, end.state)
+        assert tiny.same_bits(found.own_moments, end.own_moments)
+
+
+def test_noise_is_drawn_for_each_model_and_step():
+    both_drivers(Noisy())
+    recipe = replace(tiny.recipe("bp"), rule=Noisy())
+    draws = [recipe.noise(0, 0), recipe.noise(0, 1), recipe.noise(1, 0)]
+    assert torch.equal(draws[0]["xi"], recipe.noise(0, 0)["xi"])
+    assert not torch.equal(draws[0]["xi"], draws[1]["xi"])
+    assert not torch.equal(draws[0]["xi"], draws[2]["xi"])
+
+
+def test_a_follower_contracts_to_the_weights_by_the_decay_alone():
+    (recipe, _), (end, _), _ = both_drivers(Follower())
+    steps = 2 * (recipe.source.train_size // recipe.config.batch)
+    factor = 1.0
+    for done in range(steps):
+        factor *= 1 - cosine(recipe.config.lr, done, steps) * recipe.config.weight_decay
+    start, weights = recipe.state(), recipe.params()
+    for name, feedback in end.state.items():
+        gap = end.params[f"blocks.{name}.weight"] - feedback.mT
+        first = weights[f"blocks.{name}.weight"] - start[name].mT
+        torch.testing.assert_close(gap, factor * first, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,182 @@
+"""Promises that every credit rule keeps on every network where it is defined."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.func import grad
+
+import tiny
+from walkback.credit import RULES, local
+from walkback.credit.rule import CreditRule, Credits
+from walkback.credit.trace import Trace, trace
+from walkback.data.feed import Feed
+from walkback.nets.network import Leaves
+from walkback.training.recipe import Recipe
+
+PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.pairs())
+EXACT = ["bp", "sham"]
+"""Rules whose credit is the gradient at every layer."""
+
+
+def first_batch(recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
+    feed = Feed(recipe.source.load(None), recipe.config.batch, recipe.augment, recipe.dtype, tiny.CPU)
+    return feed.take({name: values[0] for name, values in feed.order(recipe.config.seed, 0).items()})
+
+
+def bound(recipe: Recipe) -> CreditRule:
+    return recipe.rule.bind({k: torch.tensor(v, dtype=recipe.dtype) for k, v in recipe.rule.knobs().items()})
+
+
+def make_trace(recipe: Recipe, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Trace:
+    linears = recipe.rule.linears(recipe.net, state, recipe.noise(0, 0))
+    return trace(recipe.net, params, x, y, linears, with_input=recipe.rule.through_blocks)
+
+
+def credits_of(recipe: Recipe, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Credits:
+    seen = make_trace(recipe, params, state, x, y)
+    return bound(recipe).credit(recipe.net, params, state, seen, recipe.noise(0, 0))[0]
+
+
+def worn(leaves: Leaves) -> Leaves:
+    """Parameters away from their special initial values (zero biases, unit norms, tiny W2)."""
+    draws = torch.Generator().manual_seed(5)
+    return {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in leaves.items()}
+
+
+@PAIRS
+def test_one_credit_for_each_state_in_its_shape(rule, net):
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    x, y = first_batch(recipe)
+    credits = credits_of(recipe, recipe.params(), recipe.state(), x, y)
+    assert [tuple(credit.shape) for credit in credits] == [(len(y), *recipe.net.state_shape)] * (recipe.net.depth + 1)
+    assert all(credit.isfinite().all() for credit in credits)
+
+
+@PAIRS
+def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    x, y = first_batch(recipe)
+    params, state = worn(recipe.params()), recipe.state()
+    kept = [{n: v.clone() for n, v in leaves.items()} for leaves in (params, state, {"x": x, "y": y})]
+    first = credits_of(recipe, params, state, x, y)
+    second = credits_of(recipe, params, state, x, y)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    for before, after in zip(kept, (params, state, {"x": x, "y": y}), strict=True):
+        assert tiny.same_bits(before, after)
+
+
+@PAIRS
+def test_a_samples_credit_does_not_depend_on_its_neighbours(rule, net):
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    x, y = first_batch(recipe)
+    params, state = worn(recipe.params()), recipe.state()
+    whole = credits_of(recipe, params, state, x, y)
+    other = x.flip(0) * 3
+    mixed = credits_of(recipe, params, state, torch.cat([x[:5], other[5:]]), y)
+    alone = credits_of(recipe, params, state, x[:1], y[:1])
+    for credit, beside, single in zip(whole, mixed, alone, strict=True):
+        torch.testing.assert_close(credit[:5], beside[:5], rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(credit[:1], single, rtol=1e-12, atol=1e-14)
+
+
+@PAIRS
+def test_the_same_seed_draws_the_same_state_and_another_seed_another(rule, net):
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    other = tiny.recipe(rule, arch=tiny.arch(net), seeds=2)
+    assert tiny.same_bits(recipe.state(), recipe.state())
+    for name, leaf in recipe.state().items():
+        assert not torch.equal(leaf, other.state()[name])
+
+
+@PAIRS
+def test_the_head_and_the_top_credit_are_exact(rule, net):
+    """Head and terminal norm follow the true mean loss; the trace's top gradient is each sample's own."""
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    x, y = first_batch(recipe)
+    params = worn(recipe.params())
+    seen = make_trace(recipe, params, recipe.state(), x, y)
+
+    def mean_loss(leaves: Leaves) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(recipe.net.forward(params | leaves, x), y)
+
+    truth = grad(mean_loss)({n: v for n, v in params.items() if n.startswith("head.")})
+    found = {f"head.{n}": v for n, v in seen.head_gradient.items()}
+    assert tiny.distance(found, truth) < 1e-10
+
+    top = seen.states[-1].clone().requires_grad_()
+    torch.nn.functional.cross_entropy(
+        recipe.net.forward_from(recipe.net.depth, params, top), y, reduction="sum"
+    ).backward()
+    torch.testing.assert_close(seen.top, top.grad, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("rule", EXACT)
+@pytest.mark.parametrize("settings", ["", "terminal_norm=false"])
+def test_exact_rules_equal_autograd_through_the_local_loss(rule, settings):
+    recipe = tiny.recipe(rule, arch=tiny.arch("resmlp", settings))
+    x, y = first_batch(recipe)
+    params = worn(recipe.params())
+
+    def mean_loss(leaves: Leaves) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(recipe.net.forward(leaves, x), y)
+
+    truth = grad(mean_loss)(params)
+    seen = make_trace(recipe, params, {}, x, y)
+    credits = credits_of(recipe, params, {}, x, y)
+    assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-10
+
+
+@pytest.mark.parametrize("rule", EXACT)
+def test_exact_rules_give_every_samples_own_gradient(rule):
+    recipe = tiny.recipe(rule)
+    x, y = first_batch(recipe)
+    params = worn(recipe.params())
+    credits = credits_of(recipe, params, {}, x, y)
+    seen = make_trace(recipe, params, {}, x, y)
+    for layer, state in enumerate(seen.states):
+        h = state.clone().requires_grad_()
+        losses = torch.nn.functional.cross_entropy(recipe.net.forward_from(layer, params, h), y, reduction="none")
+        losses.sum().backward()
+        torch.testing.assert_close(credits[layer], h.grad, rtol=1e-10, atol=1e-14)
+
+
+@PAIRS
+def test_local_gradients_are_those_of_the_local_loss(rule, net):
+    """Against the formula written out with autograd, at both sites, with both penalties."""
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    x, y = first_batch(recipe)
+    params, state = worn(recipe.params()), recipe.state()
+    credits = credits_of(recipe, params, state, x, y)
+    seen = make_trace(recipe, params, state, x, y)
+    penalty = torch.tensor(0.7, dtype=recipe.dtype)
+    features = math.prod(recipe.net.state_shape)
+    for site in recipe.rule.sites:
+        for reduction, divisor in (("sum", 1), ("mean", features)):
+            found = local.gradients(seen, credits, site, penalty, reduction)
+
+            def loss(leaves: Leaves, site: str = site, divisor: int = divisor) -> torch.Tensor:
+                total = (recipe.net.stem(sub(leaves, "stem"), x) * credits[0]).sum()
+                for index in range(recipe.net.depth):
+                    f = recipe.net.branch(sub(leaves, f"blocks.{index}"), seen.states[index])
+                    total = total + (f * credits[index + (site == "output")]).sum() + 0.7 * (f**2).sum() / divisor
+                return total / len(y)
+
+            own = {n: v for n, v in params.items() if not n.startswith("head.")}
+            truth = grad(loss)(own)
+            assert tiny.distance({n: found[n] for n in truth}, truth) < 1e-10
+
+
+def sub(leaves: Leaves, prefix: str) -> Leaves:
+    return {n.removeprefix(prefix + "."): v for n, v in leaves.items() if n.startswith(prefix + ".")}
+
+
+@pytest.mark.parametrize("rule", RULES.names())
+def test_a_rule_is_its_own_configuration(rule):
+    recipe = tiny.recipe(rule)
+    again = tiny.recipe(str(recipe.method))
+    assert again == recipe
+    facts = {entry.name: entry.facts for entry in RULES.entries()}[rule]
+    assert {"Citation", "Feedback", "State"} <= facts.keys()

@@ -1,0 +1,378 @@
+"""The commands as a user runs them: real processes, real files, real exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import shutil
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import walkback
+from dying import contents
+from walkback.cli.main import COMMANDS, main
+from walkback.core.version import __version__
+from walkback.training.fleet import Fleet
+from walkback.training.single import Single
+
+SIZES = ["--data", "prototypes:train=256,test=64", "--arch", "resmlp:d=8,depth=2"]
+TINY = [*SIZES, "--epochs", "2", "--set", "batch=32"]
+FINAL = ("model.safetensors", "rule.safetensors", "train.jsonl")
+
+
+def call(*words, cwd, **named):
+    """Run `walkback` in its own process, in a folder of its own."""
+    line = [sys.executable, "-m", "walkback", *map(str, words)]
+    environment = {**os.environ, "COLUMNS": "160", "WALKBACK_DATA": str(cwd / "data")}
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, env=environment, check=False, **named)
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """In-process calls start in a folder of their own, too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("WALKBACK_DATA", str(tmp_path / "data"))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two methods and two seeds, trained by a real process; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, call("train", "--method", "bp", "dfa:scale=unit_error", "--seeds", 1, 2, *TINY, "--json", cwd=folder)
+
+
+class TestHelp:
+    def test_help_names_every_command_and_the_exit_codes(self, tmp_path):
+        done = call("--help", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        for name in COMMANDS.names():
+            assert f"\n  {name}" in done.stdout
+        assert "0 done, 1 walked back, 2 unfinished or inconclusive" in done.stdout
+
+    def test_no_arguments_show_the_help_as_a_usage_error(self, capsys):
+        assert main([]) == 3
+        asked = capsys.readouterr().out
+        assert main(["--help"]) == 0
+        assert capsys.readouterr().out == asked
+
+    def test_the_version(self, capsys):
+        assert main(["--version"]) == 0
+        assert capsys.readouterr().out == f"walkback {__version__}\n"
+
+    @pytest.mark.parametrize("name", COMMANDS.names())
+    def test_every_command_has_help(self, name, capsys):
+        assert main([name, "--help"]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith(f"usage: walkback {name}")
+        assert said.err == ""
+
+    def test_an_unknown_command_gets_a_suggestion(self, tmp_path):
+        done = call("trian", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("walkback: Unknown command 'trian'. Did you mean 'train'? Known: ")
+        assert done.stderr.count("\n") == 1
+
+    def test_a_reader_that_left_is_no_error(self, tmp_path):
+        read, write = os.pipe()
+        os.close(read)
+        line = [sys.executable, "-m", "walkback", "ls", "methods", "--json"]
+        done = subprocess.run(line, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.parametrize("words", [["--help"], ["ls", "methods", "--json"]])
+    def test_output_that_cannot_be_written_is_a_sentence(self, tmp_path, words):
+        with Path("/dev/full").open("w") as full:
+            line = [sys.executable, "-m", "walkback", *words]
+            done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 3
+        assert done.stderr == "walkback: No space left on device. Check the disk and the path.\n"
+
+
+class TestTrain:
+    def test_json_is_one_object_per_run_methods_outermost(self, trained):
+        folder, done = trained
+        assert (done.returncode, done.stderr) == (0, "")
+        found = rows(done.stdout)
+        pairs = [("bp", 1), ("bp", 2), ("dfa:scale=unit_error", 1), ("dfa:scale=unit_error", 2)]
+        assert [(row["method"], row["seed"]) for row in found] == pairs
+        for row in found:
+            assert row["status"] == "done"
+            assert 0 <= row["test_acc"] <= 1
+            assert row["seconds"] > 0
+            assert (row["epochs"], row["arch"], row["data"]) == (2, "resmlp", "prototypes")
+            assert (folder / row["path"]).name == row["run"]
+
+    def test_a_run_folder_is_complete_and_opens(self, trained):
+        folder, done = trained
+        for row in rows(done.stdout):
+            run = walkback.load(folder / row["path"])
+            assert run.record["result"]["test_acc"] == row["test_acc"]
+            assert run.record["method"] == row["method"]
+            assert [line["epoch"] for line in run.log()] == [1, 2]
+            assert run.log()[-1]["test_acc"] == row["test_acc"]
+            assert "stem.weight" in run.model()
+            assert bool(run.rule_state()) == row["method"].startswith("dfa")
+            names = {path.name for path in run.path.iterdir()}
+            assert names - {"rule.safetensors"} == {"run.json", "model.safetensors", "train.jsonl"}
+
+    def test_the_record_says_where_the_run_comes_from(self, trained):
+        folder, done = trained
+        record = walkback.load(folder / rows(done.stdout)[0]["path"]).record
+        assert record["command"].startswith("walkback train --method bp")
+        assert record["versions"]["walkback"] == __version__
+        assert {"python", "torch", "numpy"} <= record["versions"].keys()
+        assert record["config"]["batch"] == 32
+
+    def test_the_table_has_a_row_for_each_run(self, here, capsys):
+        assert main(["train", "--method", "bp", "fa", *TINY, "--quiet"]) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        lines = said.out.splitlines()
+        assert lines[0].startswith("Test accuracy after the last epoch")
+        assert [line.split()[:2] for line in lines[2:]] == [["bp", "42"], ["fa", "42"]]
+        assert [line.split()[-1] for line in lines[2:]] == sorted(path.name for path in (here / "runs").iterdir())
+
+    def test_the_plan_is_told_on_stderr(self, here, capsys):
+        assert main(["train", *TINY]) == 0
+        said = capsys.readouterr()
+        assert said.err.startswith("Plan: 1 run, about ")
+        assert "Plan" not in said.out
+
+    def test_a_dry_run_prints_the_plan_and_makes_nothing(self, here, capsys):
+        words = ["train", "--method", "bp", "bp:shell=bp", "dfa", *TINY, "--dry-run"]
+        assert main(words) == 0
+        assert capsys.readouterr().out.startswith("Plan: 3 runs, about ")
+        assert main([*words, "--json"]) == 0
+        found = rows(capsys.readouterr().out)
+        assert [row["methods"] for row in found] == [["bp", "bp:shell=bp"], ["dfa"]]
+        assert contents(here) == {}
+
+    def test_settings_may_be_given_either_way(self, here, capsys):
+        short = ["train", "--epochs", "1", "--json"]
+        others = ["arch.d=8", "arch.depth=2", "data.train=256", "data.test=64"]
+        assert main([*short, "--set", "batch=32", *others]) == 0
+        (first,) = rows(capsys.readouterr().out)
+        assert main([*short, *SIZES, "--set", "batch=32", "--resume"]) == 0
+        assert rows(capsys.readouterr().out) == [first]
+
+    def test_both_drivers_train_the_same_runs(self, here, capsys):
+        found = []
+        for driver in ("single", "fleet"):
+            assert main(["train", "--method", "dfa", *TINY, "--driver", driver, "--out", driver, "--json"]) == 0
+            found += rows(capsys.readouterr().out)
+        assert found[0]["run"] == found[1]["run"]
+        assert found[0]["test_acc"] == pytest.approx(found[1]["test_acc"], abs=2 / 64)
+
+    def test_existing_runs_are_refused_and_untouched(self, trained):
+        folder, done = trained
+        before = contents(folder)
+        again = call("train", "--method", "fa", "bp", "--seeds", 2, *TINY, cwd=folder)
+        assert (again.returncode, again.stdout) == (3, "")
+        name = next(row["run"] for row in rows(done.stdout) if (row["method"], row["seed"]) == ("bp", 2))
+        assert again.stderr == (
+            f"walkback: runs/{name} exists already. Add --resume to go on with it, or choose another --out.\n"
+        )
+        assert contents(folder) == before
+
+    def test_resume_skips_what_is_finished_and_adds_what_is_not_there(self, trained, here, capsys):
+        folder, done = trained
+        shutil.copytree(folder / "runs", here / "runs")
+        before = contents(here)
+        words = ["train", "--method", "bp", "fa", "--seeds", "1", *TINY, "--resume"]
+        assert main([*words, "--json"]) == 0
+        again, new = rows(capsys.readouterr().out)
+        assert again == rows(done.stdout)[0]
+        assert (new["method"], new["status"]) == ("fa", "done")
+        assert main(words) == 0
+        assert "2 finished runs skipped" in capsys.readouterr().err
+        after = contents(here)
+        assert {name: after[name] for name in before} == before
+
+    @pytest.mark.parametrize("driver", ["fleet", "single"])
+    def test_stopping_for_time_and_going_on_gives_the_same_bits(self, here, capsys, driver):
+        words = ["train", "--method", "bp", "dfa", "--seeds", "1", "2", *TINY, "--driver", driver, "--json", "--out"]
+        assert main([*words, "through"]) == 0
+        through = rows(capsys.readouterr().out)
+        stops = 0
+        while (code := main([*words, "stopped", "--max-seconds", "1e-9", *(["--resume"] if stops else [])])) == 2:
+            said = capsys.readouterr()
+            stops += 1
+            assert len(rows(said.out)) == 4
+            assert "unfinished; the same command with --resume goes on." in said.err
+            # The time is up before the first step: now give it enough for one epoch of one fleet.
+            assert stop_after_one_epoch([*words, "stopped", "--resume"]) in (0, 2)
+            capsys.readouterr()
+            assert stops < 20
+        assert code == 0
+        assert stops > 2
+        for row in through:
+            for name in FINAL:
+                one, other = (here / out / row["run"] / name for out in ("through", "stopped"))
+                assert one.exists() == other.exists()
+                assert not one.exists() or one.read_bytes() == other.read_bytes(), f"{row['run']}/{name}"
+
+    def test_an_interrupt_leaves_a_folder_that_resumes_to_the_same_bits(self, here, capsys, monkeypatch):
+        words = ["train", "--method", "bp", "dfa", *TINY, "--quiet", "--out"]
+        assert main([*words, "through"]) == 0
+        real, calls = Fleet.train_epoch, []
+
+        def interrupted(fleet, tick):
+            calls.append(fleet)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return real(fleet, tick)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Fleet, "train_epoch", interrupted)
+            assert main([*words, "stopped"]) == 2
+        said = capsys.readouterr()
+        assert said.err == "\nwalkback: stopped. What was finished is kept; --resume goes on where there is one.\n"
+        runs = [walkback.load(path) for path in sorted((here / "stopped").iterdir())]
+        assert [run.is_done for run in runs] == [True, False]
+        assert main([*words, "stopped", "--resume"]) == 0
+        for run in runs:
+            for name in FINAL:
+                path = here / "through" / run.name / name
+                assert not path.exists() or path.read_bytes() == (run.path / name).read_bytes()
+
+    def test_a_real_interrupt_ends_with_exit_code_2_and_no_traceback(self, tmp_path):
+        line = [sys.executable, "-m", "walkback", "train", *TINY, "--epochs", "10000"]
+        with subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                while not list(tmp_path.glob("runs/*/train.jsonl")) and process.poll() is None:
+                    os.sched_yield()
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=30)
+            finally:
+                process.kill()
+        assert (process.returncode, out) == (2, "")
+        assert "Traceback" not in err
+        assert err.endswith("\nwalkback: stopped. What was finished is kept; --resume goes on where there is one.\n")
+        (path,) = (tmp_path / "runs").iterdir()
+        assert not walkback.load(path).is_done
+
+
+def stop_after_one_epoch(words):
+    """As --max-seconds, but without a clock: the time is up exactly when the first epoch has ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        ended = []
+        for driver in (Fleet, Single):
+            real = driver.train_epoch
+            patch.setattr(driver, "train_epoch", lambda self, tick, real=real: (ended.append(1), real(self, tick))[1])
+        patch.setattr("walkback.studies.run.time", types.SimpleNamespace(monotonic=lambda: 1e6 * len(ended)))
+        return main([*words, "--max-seconds", "1"])
+
+
+class TestList:
+    @pytest.mark.parametrize(
+        ("what", "names"),
+        [
+            ("methods", {"bp", "fa", "dfa", "sham"}),
+            ("archs", {"resmlp"}),
+            ("data", {"prototypes", "cifar10", "cifar100"}),
+        ],
+    )
+    def test_what_there_is_to_choose_from(self, here, capsys, what, names):
+        assert main(["ls", what, "--json"]) == 0
+        found = rows(capsys.readouterr().out)
+        assert names <= {row["name"] for row in found}
+        assert all(row["what it is"] for row in found)
+        assert main(["ls", what]) == 0
+        out = capsys.readouterr().out
+        assert all(name in out for name in names)
+
+    def test_runs(self, trained, here, capsys):
+        folder, done = trained
+        assert main(["ls", "runs", str(folder / "runs"), "--json"]) == 0
+        found = rows(capsys.readouterr().out)
+        wanted = [{key: row[key] for key in ("run", "method", "seed", "test_acc")} for row in rows(done.stdout)]
+        assert [{key: row[key] for key in wanted[0]} for row in found] == sorted(wanted, key=lambda row: row["run"])
+        assert {row["status"] for row in found} == {"done"}
+
+    def test_an_empty_folder_and_none(self, here, capsys):
+        (here / "runs").mkdir()
+        assert main(["ls", "runs"]) == 0
+        assert capsys.readouterr().out == "nothing there\n"
+        assert main(["ls", "runs", "nowhere"]) == 3
+        assert capsys.readouterr().err == "walkback: There is no folder nowhere.\n"
+
+
+class TestDoctor:
+    def test_it_checks_everything_and_leaves_nothing(self, tmp_path):
+        done = call("doctor", "--json", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        found = {row["check"]: row for row in rows(done.stdout)}
+        assert list(found) == ["walkback", "python", "torch", "device", "step", "data", "disk"]
+        assert all(row["ok"] for row in found.values())
+        assert "cifar10 absent" in found["data"]["seen"]
+        assert contents(tmp_path) == {}
+
+    def test_a_failed_check_is_marked_and_ends_with_exit_code_2(self, here, capsys, monkeypatch):
+        doctor = importlib.import_module("walkback.cli.commands.doctor")
+
+        def broken():
+            raise RuntimeError("no such device")
+
+        monkeypatch.setattr(doctor, "_step", broken)
+        assert main(["doctor"]) == 2
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if line.startswith("FAIL")] == ["FAIL step      no such device"]
+
+
+@pytest.mark.slow
+def test_the_demo_shows_every_method_beside_its_shell(tmp_path):
+    done = call("demo", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = rows(done.stdout)
+    assert len(found) == 8
+    assert all(row["status"] == "done" for row in found)
+    accuracy = {row["method"]: row["test_acc"] for row in found}
+    assert accuracy["bp"] > 0.9
+    assert accuracy["bp"] > accuracy["bp:shell=bp"]
+    again = call("demo", cwd=tmp_path)
+    assert again.returncode == 0
+    assert "8 finished runs skipped" in again.stderr
+    assert f"{accuracy['bp']:.3f}" in again.stdout
+
+
+class TestImports:
+    @pytest.mark.parametrize(
+        ("code", "absent"),
+        [
+            ("import walkback", {"torch", "numpy", "rich"}),
+            ("from walkback.cli.main import main; assert main(['--help']) == 0", {"torch", "numpy", "rich"}),
+            ("from walkback.cli.main import main; assert main(['train', '--help']) == 0", {"torch", "numpy"}),
+            ("from walkback.cli.main import main; assert main(['ls', 'methods']) == 0", {"torch", "numpy"}),
+            ("from walkback.cli.main import main; assert main(['ls', 'archs', '--json']) == 0", {"torch", "numpy"}),
+            ("from walkback.cli.main import main; assert main(['nonsense']) == 3", {"torch", "numpy", "rich"}),
+            ("import walkback.studies.store", {"torch"}),
+        ],
+    )
+    def test_what_needs_no_torch_imports_none(self, tmp_path, code, absent):
+        check = f"{code}; import sys; loaded = {absent} & set(sys.modules); assert not loaded, loaded"
+        done = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def test_no_room_shadows_a_public_name(self):
+        before = {name: getattr(walkback, name) for name in walkback.__all__}
+        for module in pkgutil.walk_packages(walkback.__path__, "walkback."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+        for name, thing in before.items():
+            assert getattr(walkback, name) is thing
+            assert callable(thing) or name == "__version__"
+            assert not isinstance(thing, type(sys)), f"{name} is a module"

@@ -1,0 +1,66 @@
+"""What the README and the documentation say must run and be true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from walkback.cli.commands.demo import METHODS
+from walkback.cli.main import COMMANDS
+from walkback.core.version import __version__
+from walkback.credit import RULES
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    (page.name, code) for page in PAGES for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("page", "code"), BLOCKS, ids=[page for page, _ in BLOCKS])
+def test_python_on_the_pages_runs(page, code, tmp_path):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_lists_every_method_with_its_citation_and_file():
+    text = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| \[(\w+\.py)\]\((.*)\) \|$", text, re.MULTILINE)
+    listed = {name: (citation, file, path) for name, citation, file, path in rows}
+    assert sorted(listed) == RULES.names()
+    for entry in RULES.entries():
+        citation, file, path = listed[entry.name]
+        assert citation == entry.facts["Citation"]
+        assert file == f"{entry.name}.py"
+        assert (ROOT / path).is_file()
+
+
+def test_commands_on_the_pages_exist():
+    for page in PAGES:
+        for name in re.findall(r"`(?:\.venv/bin/)?walkback (\w+)", page.read_text()):
+            assert name in COMMANDS.names(), f"{page.name} names `walkback {name}`"
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version: {__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {__version__} (" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_readme_shows_the_table_the_demo_prints(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "walkback", "demo", "--quiet"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    rows = {line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("│")}
+    assert len(rows) == len(METHODS)
+    for row in rows:
+        method, accuracy, shell, _ = (cell.strip() for cell in row.strip("│").split("│"))
+        printed = [line.split("│")[1:4] for line in done.stdout.splitlines() if f" {method} " in line]
+        # The last digit may differ between processors: sums are taken in another order.
+        assert float(printed[0][1]) == pytest.approx(float(accuracy), abs=0.02)
+        assert float(printed[0][2]) == pytest.approx(float(shell), abs=0.02)

@@ -1,0 +1,38 @@
+"""On a GPU the fleet is a captured graph; it must still train the networks that the plain loop trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tiny
+from walkback.training.fleet import Fleet
+from walkback.training.single import Single
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+
+
+@pytest.mark.parametrize("rule", ["bp", "sham", "fa", "dfa"])
+def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule):
+    for site in {"bp": ["output"], "sham": ["output"]}.get(rule, ["output", "input"]):
+        text = f"{rule}:site={site}"
+        methods = [text, f"{text},penalty=0.01", f"{text},shell={'bp' if rule == 'bp' else 'method'}"]
+        recipes = [tiny.recipe(method, seeds=seed) for seed in (1, 2) for method in methods]
+        data = recipes[0].source.load(None)
+        fleet = tiny.train(Fleet(recipes, data, torch.device("cuda")), 2)
+        for recipe, snapshot in zip(recipes, fleet, strict=True):
+            (alone,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+            # AdamW reads the learning rate as float32 on a GPU: 12 steps apart by at most that.
+            assert tiny.distance(snapshot.params, alone.params) < 1e-7, recipe.method
+
+
+def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits():
+    recipes = [tiny.recipe("dfa", seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)]
+    data = recipes[0].source.load(None)
+    through = Fleet(recipes, data, torch.device("cuda"))
+    middle = tiny.train(through, 2)
+    end = tiny.train(through, 2)
+    again = Fleet(recipes, data, torch.device("cuda"))
+    again.restore(middle)
+    for left, right in zip(tiny.train(again, 2), end, strict=True):
+        assert tiny.same_bits(left.params, right.params)

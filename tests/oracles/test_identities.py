@@ -1,0 +1,161 @@
+"""Cases in which a rule must equal backprop, on networks made for it; and the sizes that rules are defined by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tiny
+from walkback.credit import RULES
+from walkback.credit.feedback import scaled, unit
+from walkback.credit.rule import transport
+from walkback.credit.trace import one_hot, softmax_error, trace
+from walkback.nets.network import Leaves, Linear, Network, plain_linear
+
+
+@dataclass(frozen=True)
+class LinearNet(Network):
+    """Residual blocks f(h) = W h and a linear head without a norm: all that lies above a layer is one matrix."""
+
+    d: int = 5
+
+    @property
+    def state_shape(self):
+        return (self.d,)
+
+    def init(self, generator):
+        def draw(rows, columns):
+            return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+
+        blocks = {f"blocks.{index}.w.weight": draw(self.d, self.d) for index in range(self.depth)}
+        return {"stem.weight": draw(self.d, *self.input_shape), **blocks, "head.weight": draw(self.classes, self.d)}
+
+    def stem(self, leaves: Leaves, x):
+        return F.linear(x, leaves["weight"])
+
+    def branch(self, leaves: Leaves, h, linear: Linear = plain_linear):
+        return linear("w", h, leaves["w.weight"], torch.zeros(self.d, dtype=h.dtype))
+
+    def head(self, leaves: Leaves, h):
+        return F.linear(h, leaves["weight"])
+
+
+@pytest.fixture
+def linear_case():
+    net = LinearNet(input_shape=(7,), classes=3, depth=3)
+    draws = torch.Generator().manual_seed(0)
+    params = net.init(draws)
+    x = torch.randn(11, 7, generator=draws, dtype=torch.float64)
+    y = torch.randint(3, (11,), generator=draws)
+    seen = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+    maps = [torch.eye(net.d, dtype=torch.float64) + params[f"blocks.{i}.w.weight"] for i in range(net.depth)]
+    return net, params, seen, maps
+
+
+def assert_same(found, expected):
+    for left, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-13)
+
+
+def test_fa_equals_bp_on_linear_blocks_when_feedback_is_the_transposed_map(linear_case):
+    net, params, seen, maps = linear_case
+    state = {f"B.{index}": matrix.T for index, matrix in enumerate(maps)}
+    credits, _ = RULES.get("fa")().credit(net, params, state, seen, {})
+    assert_same(credits, transport(seen))
+
+
+def test_fa_with_random_feedback_is_exact_at_the_top_and_nowhere_else(linear_case):
+    net, params, seen, _ = linear_case
+    rule = RULES.get("fa")()
+    state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
+    credits, _ = rule.credit(net, params, state, seen, {})
+    truth = transport(seen)
+    assert_same(credits[-1:], truth[-1:])
+    assert all(F.cosine_similarity(a, g).abs().max() < 0.999 for a, g in zip(credits[:-1], truth[:-1], strict=True))
+    # a_l = B_l a_{l+1}, sample by sample.
+    for layer in range(net.depth):
+        for sample in range(3):
+            expected = state[f"B.{layer}"] @ credits[layer + 1][sample]
+            torch.testing.assert_close(credits[layer][sample], expected)
+
+
+def test_dfa_equals_bp_on_a_linear_net_when_feedback_is_the_product_of_the_maps_above(linear_case):
+    net, params, seen, maps = linear_case
+    state, above = {}, params["head.weight"]
+    for layer in reversed(range(net.depth + 1)):
+        state[f"B.{layer}"] = above
+        above = above @ maps[layer - 1] if layer else above
+    rule = RULES.get("dfa")().bind({"scale": torch.tensor(0.0)})
+    credits, _ = rule.credit(net, params, state, seen, {})
+    assert_same(credits, transport(seen))
+
+
+def test_dfa_unit_error_only_rescales_each_samples_credit(linear_case):
+    net, params, seen, _ = linear_case
+    rule = RULES.get("dfa")()
+    state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
+    raw, _ = rule.bind({"scale": torch.tensor(0.0)}).credit(net, params, state, seen, {})
+    units, _ = rule.bind({"scale": torch.tensor(1.0)}).credit(net, params, state, seen, {})
+    length = seen.error.norm(dim=-1, keepdim=True)
+    assert_same([u * length for u in units], raw)
+
+
+@pytest.mark.parametrize(("rule", "shape", "std"), [("fa", (40, 40), 40**-0.5), ("dfa", (10, 40), 1.0)])
+def test_feedback_has_the_size_and_spread_it_is_defined_with(rule, shape, std):
+    net = tiny.recipe(rule, arch="resmlp:d=40,depth=6", data="prototypes:train=64,test=64", batch=16).net
+    state = RULES.get(rule)().init(net, torch.Generator().manual_seed(3))
+    assert len(state) == {"fa": 6, "dfa": 7}[rule]
+    assert {tuple(leaf.shape) for leaf in state.values()} == {shape}
+    values = torch.stack(list(state.values()))
+    assert values.mean().abs() < 4 * std / values.numel() ** 0.5
+    assert values.std() == pytest.approx(std, rel=4 / (2 * values.numel()) ** 0.5)
+
+
+def test_credit_has_the_gradients_sign_and_scale_by_finite_differences():
+    """Stepping against bp's credit lowers each sample's own loss, at the rate the credit says."""
+    recipe = tiny.recipe("bp")
+    data = recipe.source.load(None)
+    params, x, y = recipe.params(), data.train_x[:9].double(), data.train_y[:9]
+    seen = trace(recipe.net, params, x, y, [plain_linear] * recipe.net.depth, with_input=True)
+    draws = torch.Generator().manual_seed(0)
+    for layer, (h, a) in enumerate(zip(seen.states, transport(seen), strict=True)):
+        v = torch.randn(h.shape, generator=draws, dtype=h.dtype)
+        ups, downs = (
+            F.cross_entropy(recipe.net.forward_from(layer, params, h + t * v), y, reduction="none")
+            for t in (1e-5, -1e-5)
+        )
+        torch.testing.assert_close((ups - downs) / 2e-5, (a * v).sum(-1), rtol=1e-6, atol=1e-9)
+
+
+@given(st.lists(st.floats(-300, 300), min_size=2, max_size=6), st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_error_is_the_loss_gradient_and_keeps_its_digits(values, data):
+    logits = torch.tensor([values], dtype=torch.float64)
+    label = torch.tensor([data.draw(st.integers(0, len(values) - 1))])
+    target = one_hot(label, len(values)).double()
+    error = softmax_error(logits, target)
+    assert error.sum().abs() <= 1e-15 * len(values)
+    assert torch.equal(torch.sign(error[0, label]), -torch.sign(error.sum(-1) - error[0, label]))
+    plain = logits.softmax(-1) - target
+    torch.testing.assert_close(error, plain, rtol=0, atol=1e-15)
+    others = torch.logsumexp(logits.masked_fill(target.bool(), -torch.inf), -1)
+    expected = -torch.sigmoid(others - logits[0, label])
+    torch.testing.assert_close(error[0, label], expected, rtol=1e-9, atol=1e-300)
+
+
+@given(st.integers(0, 2**31), st.floats(1e-30, 1e30))
+@settings(max_examples=100, deadline=None)
+def test_unit_errors_have_length_one_at_any_scale_and_zero_stays_zero(seed, scale):
+    error = torch.randn(6, 10, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+    error[2] = 0
+    lengths = unit(error).norm(dim=-1)
+    assert torch.equal(lengths[2], torch.zeros((), dtype=torch.float64))
+    keep = torch.tensor([0, 1, 3, 4, 5])
+    torch.testing.assert_close(lengths[keep], torch.ones(5, dtype=torch.float64))
+    assert torch.equal(scaled(error, torch.tensor(0.0)), error)
+    assert torch.equal(scaled(error, torch.tensor(1.0)), unit(error))

@@ -1,0 +1,142 @@
+"""The plan: who trains together, in how many fleets, and at what counted cost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import tiny
+from walkback.training import plan as planning
+from walkback.training.plan import Rates, count_step, plan
+
+ROOMY = 1 << 40
+
+
+@pytest.fixture(autouse=True)
+def known_rates(monkeypatch):
+    """A device that does 1e9 operations and moves 1e9 bytes a second; no time is spent on measuring it."""
+    monkeypatch.setattr(planning, "measure_rates", lambda device: Rates(flops=1e9, bytes=1e9, overhead=1e-6))
+
+
+def groups(recipes, keys=None, driver="fleet", memory=ROOMY):
+    return plan(recipes, keys or [()] * len(recipes), driver, tiny.CPU, memory)
+
+
+def names(found):
+    return [[recipe.name for recipe in group.recipes] for group in found]
+
+
+def memory_of_one(method="bp"):
+    (group,) = groups([tiny.recipe(method)])
+    return group.memory
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        ["bp", "bp:shell=bp", "bp:penalty=0.01", "bp:penalty=0.5,shell=bp"],
+        ["dfa", "dfa:scale=unit_error", "dfa:shell=method", "dfa:penalty=0.01"],
+        ["fa:site=input", "fa:site=input,shell=method"],
+    ],
+)
+def test_treatments_and_seeds_of_one_rule_share_a_fleet(methods):
+    recipes = [tiny.recipe(method, seeds=seed) for method in methods for seed in (1, 2)]
+    (group,) = groups(recipes)
+    assert group.recipes == tuple(recipes)
+    assert group.driver == "fleet"
+
+
+APART = [
+    (tiny.recipe("fa"), tiny.recipe("dfa")),
+    (tiny.recipe("fa"), tiny.recipe("fa:site=input")),
+    (tiny.recipe("fa:penalty=0.1"), tiny.recipe("fa:penalty=0.1,penalty_reduction=mean")),
+    (tiny.recipe(), tiny.recipe(lr=0.01)),
+    (tiny.recipe(), tiny.recipe(batch=8)),
+    (tiny.recipe(), tiny.recipe(epochs=3)),
+    (tiny.recipe(), tiny.recipe(weight_decay=0.0)),
+    (tiny.recipe(), tiny.recipe(dtype="float32")),
+    (tiny.recipe(), tiny.recipe(arch="resmlp:d=8,depth=2")),
+    (tiny.recipe(), tiny.recipe(data=f"{tiny.DATA},noise=0.3")),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), APART, ids=lambda recipe: recipe.name)
+def test_what_a_step_cannot_tell_apart_does_not_share_a_fleet(left, right):
+    assert names(groups([left, right])) == [[left.name], [right.name]]
+
+
+def test_groups_and_their_runs_keep_the_order_asked_for():
+    recipes = [tiny.recipe(method, seeds=seed) for seed in (3, 1) for method in ("dfa", "bp")]
+    assert names(groups(recipes)) == [[recipes[0].name, recipes[2].name], [recipes[1].name, recipes[3].name]]
+
+
+def test_keys_keep_apart_what_the_bucket_would_mix():
+    recipes = [tiny.recipe(seeds=seed) for seed in range(4)]
+    found = groups(recipes, keys=["x", "y", "x", ()])
+    assert names(found) == [[recipes[0].name, recipes[2].name], [recipes[1].name], [recipes[3].name]]
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_a_bucket_too_large_is_cut_into_as_few_and_as_even_fleets_as_possible(count, most):
+    recipes = [tiny.recipe(seeds=seed) for seed in range(count)]
+    found = groups(recipes, memory=most * memory_of_one() + 1)
+    sizes = [len(group.recipes) for group in found]
+    assert len(sizes) == math.ceil(count / most)
+    assert max(sizes) <= most
+    assert max(sizes) - min(sizes) <= 1
+    assert [recipe for group in found for recipe in group.recipes] == recipes
+
+
+def test_a_model_too_large_for_the_memory_is_still_tried_alone():
+    found = groups([tiny.recipe(seeds=seed) for seed in range(3)], memory=1)
+    assert [len(group.recipes) for group in found] == [1, 1, 1]
+
+
+def test_the_single_driver_trains_one_by_one():
+    found = groups([tiny.recipe(seeds=seed) for seed in range(3)], driver="single")
+    assert [(len(group.recipes), group.driver) for group in found] == [(1, "single")] * 3
+
+
+def test_bps_flops_are_those_counted_by_hand():
+    batch, dim, d, depth, classes = 16, 6, 8, 3, 4
+    recipe = tiny.recipe("bp", batch=batch, arch=f"resmlp:d={d},depth={depth}")
+    assert (recipe.net.input_shape, recipe.net.classes) == ((dim,), classes)
+    stem, blocks, head = dim * d, depth * 2 * d * d, d * classes
+    forward = 2 * batch * (stem + blocks + head)
+    weight_gradients = forward
+    input_gradients = 2 * batch * (blocks + head)  # Nobody asks for the gradient in the pixels.
+    assert count_step(recipe).flops == forward + weight_gradients + input_gradients
+
+
+def test_dfa_costs_what_bp_costs_and_its_projections():
+    """Its credit skips the blocks, but a block's own norm is trained through both of the block's Linears."""
+    batch, d, depth, classes = 16, 8, 3, 4
+    projections = 2 * batch * (depth + 1) * classes * d
+    assert count_step(tiny.recipe("dfa")).flops == count_step(tiny.recipe("bp")).flops + projections
+
+
+@pytest.mark.parametrize(("rule", "net"), tiny.pairs())
+def test_every_step_has_a_cost(rule, net):
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    count = count_step(recipe)
+    assert min(count.operations, count.flops, count.bytes_made) > 0
+    assert count.leaf_bytes == sum(leaf.nbytes for leaf in recipe.params().values())
+    (group,) = groups([recipe])
+    assert group.memory > count.leaf_bytes
+    assert group.seconds > 0
+
+
+def test_the_estimate_grows_with_what_there_is_to_do():
+    (one,) = groups([tiny.recipe()])
+    (longer,) = groups([tiny.recipe(epochs=4)])
+    (two,) = groups([tiny.recipe(seeds=seed) for seed in (1, 2)])
+    assert longer.seconds == pytest.approx(2 * one.seconds)
+    assert one.seconds < two.seconds < 2 * one.seconds, "a fleet pays for its launches once"
+    assert two.memory == 2 * one.memory
+
+
+def test_a_group_is_labelled_by_its_methods_and_size():
+    (group,) = groups([tiny.recipe(method) for method in ("dfa", "dfa:shell=method")])
+    assert group.label == "dfa ×2"
