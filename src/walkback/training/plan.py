@@ -25,7 +25,7 @@ from walkback.training.step import StepSpec, step
 
 ADAMW_PASSES = 10
 """Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
-SMALL_STEP = 5e8
+SMALL_STEP = 2e8
 """Floating-point operations of a step under which one CPU thread is enough."""
 STATIC_COPIES = 4
 """Leaf-sized tensors kept for each leaf: weight, gradient, two moments."""
@@ -176,11 +176,12 @@ def measure_rates(device: torch.device) -> Rates:
     a = torch.randn(size, size, device=device)
     b = torch.empty_like(a)
     product = _seconds(lambda: torch.matmul(a, a, out=b), device)
-    large = torch.empty(1 << (28 if device.type == "cuda" else 22), device=device)
-    copy = _seconds(large.zero_, device)
+    large = torch.empty(1 << (27 if device.type == "cuda" else 24), device=device)
+    other = torch.empty_like(large)
+    copy = _seconds(lambda: other.copy_(large), device)
     # A captured step launches an operation in about 2 us; an eager one under vmap costs the host about 25 us.
     overhead = 2e-6 if device.type == "cuda" else 25e-6
-    return Rates(flops=2 * size**3 / product, bytes=large.nbytes / copy, overhead=overhead)
+    return Rates(flops=2 * size**3 / product, bytes=2 * large.nbytes / copy, overhead=overhead)
 
 
 def _seconds(work: Any, device: torch.device, repeats: int = 10) -> float:
