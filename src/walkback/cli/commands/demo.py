@@ -61,11 +61,10 @@ def run(args: argparse.Namespace) -> int:
         for result in results:
             print(json.dumps(result.to_json()))
         return EXIT_DONE
-    console = Console(highlight=False)
-    console.print(table(results))
-    console.print("A shell is the same network with its blocks frozen at random, trained by the same method.")
-    console.print("Where a method does not beat its shell, its trained depth has done nothing for accuracy.")
-    console.print(f"Runs are in {args.out}/; `walkback ls runs {args.out}` lists them.")
+    Console(highlight=False).print(table(results))
+    print("A shell is the same network with its blocks frozen at random, trained by the same\nmethod.", end=" ")
+    print("Where a method does not beat its shell, its trained depth has done nothing\nfor accuracy.")
+    print(f"The runs are in {args.out}/; `walkback ls runs {args.out}` lists them.")
     return EXIT_DONE
 
 
