@@ -290,7 +290,7 @@ class TestList:
         assert main(["ls", what, "--json"]) == 0
         found = rows(capsys.readouterr().out)
         assert names <= {row["name"] for row in found}
-        assert all(row["what it is"] for row in found)
+        assert all(row["summary"] for row in found)
         assert main(["ls", what]) == 0
         out = capsys.readouterr().out
         assert all(name in out for name in names)

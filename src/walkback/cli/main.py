@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*words, **{"allow_abbrev": False, **named})  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_INPUT, f"{self.prog}: {message}. See `{self.prog} --help`.\n")
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in message.split():
+            close = difflib.get_close_matches(word, known, n=1) if word.startswith("--") and word not in known else []
+            if close:
+                message += f". Did you mean {close[0]}?"
+                break
+        message = message if message.endswith("?") else message + "."
+        self.exit(EXIT_INPUT, f"{self.prog}: {message} See `{self.prog} --help`.\n")
 
 
 def main(words: Sequence[str] | None = None) -> int:

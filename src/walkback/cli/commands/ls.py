@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ def run(args: argparse.Namespace) -> int:
         for row in rows:
             print(json.dumps(row))
         return EXIT_DONE
+    if args.what != "runs":
+        print("\n".join(line for row in rows for line in _entry(row)))
+        return EXIT_DONE
     from rich.console import Console
     from rich.table import Table
 
@@ -40,10 +45,19 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _entry(row: dict[str, Any]) -> list[str]:
+    """A thing of a catalog in a few lines: its name and what it is, then its facts."""
+    width = min(shutil.get_terminal_size().columns, 110)
+    facts = [f"{key}: {value}" for key, value in row.items() if key not in ("name", "summary")]
+    first = textwrap.wrap(row["summary"], width, initial_indent=f"{row['name']:<12}", subsequent_indent=" " * 12)
+    rest = [textwrap.wrap(fact, width, initial_indent=" " * 12, subsequent_indent=" " * 14) for fact in facts]
+    return [*first, *(line for lines in rest for line in lines), ""]
+
+
 def _catalog(what: str) -> list[dict[str, Any]]:
     catalogs = {"methods": RULES, "archs": ARCHS, "data": DATA_SETS}
     return [
-        {"name": entry.name, "what it is": entry.summary, **{key.lower(): value for key, value in entry.facts.items()}}
+        {"name": entry.name, "summary": entry.summary, **{key.lower(): value for key, value in entry.facts.items()}}
         for entry in catalogs[what].entries()
     ]
 
