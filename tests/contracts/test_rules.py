@@ -13,6 +13,7 @@ from walkback.credit import RULES, local
 from walkback.credit.rule import CreditRule, Credits
 from walkback.credit.trace import Trace, trace
 from walkback.data.feed import Feed
+from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves
 from walkback.training.recipe import Recipe
 
@@ -141,6 +142,19 @@ def test_exact_rules_give_every_samples_own_gradient(rule):
         losses = torch.nn.functional.cross_entropy(recipe.net.forward_from(layer, params, h), y, reduction="none")
         losses.sum().backward()
         torch.testing.assert_close(credits[layer], h.grad, rtol=1e-10, atol=1e-14)
+
+
+@PAIRS
+def test_a_layer_is_labelled_exact_where_its_credit_is_the_gradient_and_nowhere_else(rule, net):
+    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    x, y = first_batch(recipe)
+    params, state = worn(recipe.params()), recipe.state()
+    credits = credits_of(recipe, params, state, x, y)
+    reference = OwnSubject(recipe.net, params).run(x, y).reference
+    labels = recipe.rule.labels(recipe.net.depth)
+    assert len(labels) == recipe.net.depth + 1
+    for label, credit, gradient in zip(labels, credits, reference, strict=True):
+        assert torch.allclose(credit, gradient, rtol=1e-9, atol=1e-13) == (label == "exact")
 
 
 @PAIRS

@@ -22,6 +22,10 @@ from walkback.nets.network import Leaves, Linear, Network, plain_linear
 
 Credits = tuple[Tensor, ...]
 Logs = dict[str, Tensor]
+Label = Literal["exact", "asymptotic", "fitted", "none"]
+"""How a layer's credit relates to the gradient by construction; an exact layer's cosine proves nothing."""
+EXACT: Label = "exact"
+UNRELATED: Label = "none"
 
 LEARNED = "learned."
 """Leaves of a rule's state with this prefix are trained by the rule's own loss."""
@@ -76,6 +80,10 @@ class CreditRule(ABC):
     def own_lr(self) -> float:
         """Learning rate of the learned leaves (AdamW, no decay, the run's cosine schedule)."""
         return 1e-3
+
+    def labels(self, depth: int) -> tuple[Label, ...]:
+        """For each state h_0..h_L, whether its credit is the gradient by construction."""
+        return (UNRELATED,) * (depth + 1)
 
     def knobs(self) -> dict[str, float]:
         """The dynamic fields as numbers."""

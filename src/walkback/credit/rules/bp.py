@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkback.credit.rule import CreditRule, Credits, Logs, transport
+from walkback.credit.rule import EXACT, CreditRule, Credits, Label, Logs, transport
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
 
@@ -19,6 +19,9 @@ from walkback.nets.network import Leaves, Network
 class Backprop(CreditRule):
     sites = ("output",)
     through_blocks = True
+
+    def labels(self, depth: int) -> tuple[Label, ...]:
+        return (EXACT,) * (depth + 1)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
         return transport(trace), {}

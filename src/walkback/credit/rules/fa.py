@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Generator
 
 from walkback.credit.feedback import gaussian
-from walkback.credit.rule import CreditRule, Credits, Logs
+from walkback.credit.rule import EXACT, UNRELATED, CreditRule, Credits, Label, Logs
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
 
@@ -27,6 +27,9 @@ class FeedbackAlignment(CreditRule):
     def init(self, net: Network, generator: Generator) -> Leaves:
         (d,) = net.state_shape
         return {f"B.{layer}": gaussian((d, d), d**-0.5, generator) for layer in range(net.depth)}
+
+    def labels(self, depth: int) -> tuple[Label, ...]:
+        return (*(UNRELATED,) * depth, EXACT)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
         credits = [trace.top]

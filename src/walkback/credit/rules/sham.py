@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from walkback.credit.perlinear import feedback_linear
-from walkback.credit.rule import CreditRule, Credits, Logs, transport
+from walkback.credit.rule import EXACT, CreditRule, Credits, Label, Logs, transport
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Linear, Network
 
@@ -25,6 +25,9 @@ class Sham(CreditRule):
 
     def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
         return [_true_weights] * net.depth
+
+    def labels(self, depth: int) -> tuple[Label, ...]:
+        return (EXACT,) * (depth + 1)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
         return transport(trace), {}

@@ -1,0 +1,106 @@
+"""The numbers taken of one model: named float64 arrays with known axes, and a few facts in words.
+
+They are all that is kept of a measurement. Flags, verdicts, tables and figures are functions of them, so thresholds can
+be changed and pages redrawn without the model.
+
+Axes: `layer` runs over the hidden states h_0..h_L, `sample` over the evaluation samples in the order they were given,
+`group` over disjoint groups of 128 of them, `pair` over pairs of groups, `draw` over random draws.
+
+A sample that cannot be measured (zero or not finite) is NaN in cosines: it is excluded and counted, never imputed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkback.core.errors import InputError
+from walkback.core.files import explained, write_atomic
+
+GROUP = 128
+"""Samples in a group, and the batch whose mean loss gradients are quoted for (@128)."""
+
+Array = NDArray[np.float64]
+
+AXES: dict[str, tuple[str, ...]] = {
+    # Per-sample L2 norm of the (pooled) hidden state.
+    "hidden_norm": ("layer", "sample"),
+    # Norm of the gradient of the sample's own loss (sum scale), as the model's own precision gives it.
+    "grad_norm": ("layer", "sample"),
+    # The same from the float64 replay of the same weights and samples.
+    "grad_norm64": ("layer", "sample"),
+    # cos(g, g64) and |g - g64| / |g64|.
+    "grad_cos64": ("layer", "sample"),
+    "grad_rel_error": ("layer", "sample"),
+    # Pairwise cosines of the normalised group-mean gradients at h_L.
+    "group_cos": ("pair",),
+    "loss": ("sample",),
+    # 1 where the prediction is right, 0 where it is wrong.
+    "correct": ("sample",),
+    # |softmax - target|.
+    "error_norm": ("sample",),
+    # Only where a credit was measured: norm, cosine with g64, inner product with g64, all per sample (sum scale).
+    "credit_norm": ("layer", "sample"),
+    "credit_cos": ("layer", "sample"),
+    "credit_dot": ("layer", "sample"),
+    # cos of the credit in the model's own precision with its float64 replay.
+    "credit_cos64": ("layer", "sample"),
+    # What plain F.cosine_similarity says on the mean-loss scale of 128 samples, with its clamp at 1e-8.
+    "credit_cos_clamped": ("layer", "sample"),
+    # Cosine of the group-mean credit with the group-mean gradient.
+    "credit_group_cos": ("layer", "group"),
+    # Standard deviation of the mean cosine when the layer's credit is turned by one Haar-random rotation (exact).
+    "null_haar_std": ("layer",),
+    # Mean cosine of each layer under freshly drawn feedback, where the rule has any.
+    "null_fresh": ("layer", "draw"),
+}
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What was measured of one model."""
+
+    arrays: Mapping[str, Array]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """`layers`, `samples`, `groups`, `dtype`, `pool`, `site` (output, input or null), `labels` (for each layer: exact,
+    asymptotic, fitted or none; null without a credit), `sample_hash`, `found` and `skipped` (sentences)."""
+
+    def __post_init__(self) -> None:
+        for name, array in self.arrays.items():
+            if name not in AXES:
+                raise InputError(f"'{name}' is not a known measurement.")
+            if array.ndim != len(AXES[name]) or array.dtype != np.float64:
+                raise InputError(f"The measurement '{name}' has {array.ndim} axes; expected {AXES[name]} in float64.")
+
+    def get(self, name: str) -> Array | None:
+        """The array, or None where it was not measured."""
+        return self.arrays.get(name)
+
+    @property
+    def depth(self) -> int:
+        """L: the number of blocks."""
+        return int(self.facts["layers"]) - 1
+
+    def save(self, path: Path) -> None:
+        """Write `measurements.npz`: named float arrays, and the facts as JSON bytes; no pickle."""
+        buffer = io.BytesIO()
+        facts = np.frombuffer(json.dumps(dict(self.facts)).encode(), dtype=np.uint8)
+        np.savez_compressed(buffer, **dict(self.arrays), facts=facts)  # type: ignore[arg-type]
+        write_atomic(path, buffer.getvalue())
+
+    @staticmethod
+    def load(path: Path) -> Measurements:
+        try:
+            with explained(path, "read"), np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            facts = json.loads(arrays.pop("facts").tobytes())
+        except (ValueError, KeyError, EOFError) as error:
+            raise InputError(f"{path} is not a measurements file: {error}. Measure the run again.") from error
+        return Measurements(arrays, facts)

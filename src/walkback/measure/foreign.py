@@ -1,0 +1,180 @@
+"""Any nn.Module as a subject: its blocks are watched by hooks during one ordinary forward pass.
+
+The state h_l is the input of block l. A block returns either the next state or the residual branch that is added to
+its input; which of the two is decided by looking (`discover.py`). The gradient in h_l is the total derivative of the
+loss in that tensor, taken by autograd, so nothing about the model's inside has to be known.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from walkback.core.errors import InputError
+from walkback.measure.subject import FrozenPass, Subject, finish
+
+StepFn = Callable[[nn.Module, Any], Tensor]
+Kind = Literal["state", "branch"]
+
+
+@dataclass
+class Call:
+    """One call of a block: the state it got and what it returned."""
+
+    block: str
+    state: Tensor
+    output: Tensor
+    version: int
+    """The state's version counter when the block was entered: a later change in place would falsify it."""
+
+
+class ForeignSubject(Subject):
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Sequence[str],
+        kind: Kind,
+        step_fn: StepFn | None = None,
+        found: Sequence[str] = (),
+        skipped: Sequence[str] = (),
+    ):
+        first = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+        self.dtype, self.device = first.dtype, first.device
+        self.found, self.skipped = tuple(found), tuple(skipped)
+        self._model, self._blocks, self._kind, self._step_fn = model, tuple(blocks), kind, step_fn
+
+    def run(self, x: Any, y: Tensor | None) -> FrozenPass:
+        inputs = cast(x, self.dtype, self.device)
+        labels = None if y is None else y.to(self.device)
+        with torch.enable_grad(), watched(self._model, self._blocks) as calls:
+            if self._step_fn is not None:
+                losses = self._step_fn(self._model, (inputs, labels))
+            else:
+                logits = logits_of(call(self._model, inputs))
+        tensors = [made.state for made in calls] + [calls[-1].output]
+        check_calls(calls)
+        # h_L itself may never exist as one tensor; where a branch is added to h_{L-1}, both have the same gradient.
+        top = calls[-1].output.detach()
+        values = [made.state.detach() for made in calls]
+        values.append(values[-1] + top if self._kind == "branch" else top)
+        if self._step_fn is not None:
+            return self._finish_step(inputs, labels, tensors, values, losses)
+        if labels is None:
+            raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
+        done = finish(inputs, labels, tensors, logits)
+        return FrozenPass(inputs, labels, tuple(values), done.reference, done.losses, done.logits, done.error)
+
+    def _finish_step(
+        self, x: Any, y: Tensor | None, tensors: Sequence[Tensor], values: Sequence[Tensor], losses: Tensor
+    ) -> FrozenPass:
+        count = len(values[0])
+        if losses.shape != (count,):
+            raise InputError(
+                f"step_fn returned shape {tuple(losses.shape)}; expected one loss for each of {count} samples."
+            )
+        reference = torch.autograd.grad(losses.sum(), list(tensors))
+        return FrozenPass(x, y, tuple(values), tuple(reference), losses.detach(), None, None)
+
+    def double(self) -> ForeignSubject:
+        twin = copy.deepcopy(self._model).double()
+        return ForeignSubject(twin, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
+
+
+@contextmanager
+def watched(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]]:
+    """Record every call of the named blocks, in order; the hooks go when the pass is over."""
+    calls: list[Call] = []
+    pending: list[tuple[Tensor, int]] = []
+    handles = []
+    for name in blocks:
+
+        def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = name) -> None:
+            state = first_tensor([*args, *kwargs.values()])
+            if state is None:
+                raise InputError(f"The block '{name}' is called without a tensor, so its state cannot be seen.")
+            pending.append((state, state._version))
+
+        def leave(_module: nn.Module, _args: Any, output: Any, name: str = name) -> None:
+            state, version = pending.pop()
+            result = first_tensor(output)
+            if result is None:
+                raise InputError(f"The block '{name}' returns no tensor, so its output cannot be seen.")
+            calls.append(Call(name, state, result, version))
+
+        module = model.get_submodule(name)
+        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+        handles.append(module.register_forward_hook(leave))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def check_calls(calls: Sequence[Call]) -> None:
+    if not calls:
+        raise InputError("None of the named blocks was called in the forward pass. Name others with blocks=.")
+    for made in calls:
+        if made.state._version != made.version:
+            raise InputError(
+                f"The block '{made.block}' changes its input in place, so the state it got cannot be measured. "
+                "Write h = h + f(h) in place of h += f(h)."
+            )
+        if not made.output.requires_grad:
+            raise InputError(
+                f"The output of the block '{made.block}' carries no gradient: the model detaches it or runs it under "
+                "no_grad. Measure the model without that."
+            )
+
+
+def call(model: nn.Module, x: Any) -> Any:
+    """A model on one batch: dicts by keyword, tuples by position."""
+    if isinstance(x, dict):
+        return model(**x)
+    if isinstance(x, tuple | list):
+        return model(*x)
+    return model(x)
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in whatever a model returns: a tensor, `.logits`, ["logits"], or the first tensor of a tuple."""
+    if isinstance(output, dict) and "logits" in output:
+        output = output["logits"]
+    elif hasattr(output, "logits"):
+        output = output.logits
+    found = first_tensor(output)
+    if found is None:
+        raise InputError(
+            f"The model returns {type(output).__name__}, in which no logits were found. "
+            "Give step_fn=(model, batch) -> per-sample loss."
+        )
+    return found
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """The first floating-point tensor in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() else None
+    parts: Sequence[Any] = ()
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, tuple | list):
+        parts = value
+    return next((found for part in parts if (found := first_tensor(part)) is not None), None)
+
+
+def cast(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """Inputs on the model's device, floats in its precision."""
+    if isinstance(value, Tensor):
+        return value.to(device, dtype) if value.is_floating_point() else value.to(device)
+    if isinstance(value, dict):
+        return {key: cast(part, dtype, device) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(cast(part, dtype, device) for part in value)
+    return value

@@ -1,0 +1,54 @@
+"""Leave a model exactly as it was found, also after an exception."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+
+@contextmanager
+def left_as_found(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, gradients possible for every parameter, no autocast, no TF32; everything is put back afterwards.
+
+    Put back are modes, `requires_grad`, `.grad`, buffers and the random streams; hooks are removed by whoever set them.
+    """
+    modes = {module: module.training for module in model.modules()}
+    wants = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    grads = {parameter: parameter.grad for parameter in model.parameters()}
+    buffers = {buffer: buffer.detach().clone() for buffer in model.buffers()}
+    streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        model.eval()
+        for parameter in wants:
+            if parameter.is_floating_point():
+                parameter.requires_grad_()
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        with torch.autocast(_device_type(model), enabled=False), torch.enable_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for parameter, wanted in wants.items():
+            parameter.requires_grad_(wanted)
+            parameter.grad = grads[parameter]
+        with torch.no_grad():
+            for buffer, before in buffers.items():
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+        random.setstate(streams[0])
+        np.random.set_state(streams[1])
+        torch.set_rng_state(streams[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
+
+
+def _device_type(model: nn.Module) -> str:
+    return next((parameter.device.type for parameter in model.parameters()), "cpu")

@@ -1,0 +1,134 @@
+"""What measuring needs of a model, whoever made it: its hidden states and gradients in one frozen pass.
+
+A pass is taken of one group of samples. The reference gradient is that of each sample's own loss; for plain
+classification it starts from an error formed without cancellation (`p_y - 1` loses its digits on confident samples).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from walkback.core.errors import InputError
+from walkback.core.rng import generator
+from walkback.credit.rule import CreditRule
+from walkback.credit.trace import one_hot, softmax_error, trace
+from walkback.nets.network import Leaves, Network, part
+
+
+@dataclass(frozen=True)
+class FrozenPass:
+    """One group of samples through a frozen model; a credit callable gets this and returns a_0..a_L."""
+
+    x: Any
+    y: Tensor | None
+    states: tuple[Tensor, ...]
+    """h_0..h_L, each [n, ...]."""
+    reference: tuple[Tensor, ...]
+    """Gradient of each sample's own loss in h_0..h_L."""
+    losses: Tensor
+    logits: Tensor | None
+    error: Tensor | None
+    """softmax - target [n, classes]; None where the loss is not plain cross-entropy."""
+
+    @property
+    def top(self) -> Tensor:
+        """The reference gradient at h_L."""
+        return self.reference[-1]
+
+
+Credit = Callable[[FrozenPass], Sequence[Tensor]]
+
+
+class Subject(ABC):
+    """A model under measurement."""
+
+    dtype: torch.dtype
+    device: torch.device
+    found: tuple[str, ...] = ()
+    """What was taken as the network's parts, in sentences."""
+    skipped: tuple[str, ...] = ()
+
+    @abstractmethod
+    def run(self, x: Any, y: Tensor | None) -> FrozenPass:
+        """One frozen pass over one group, everything detached."""
+
+    @abstractmethod
+    def double(self) -> Subject:
+        """The same model in float64; the original is left alone."""
+
+    def credit(self, seen: FrozenPass) -> Sequence[Tensor] | None:
+        """The credits the subject itself knows how to make; None where it knows none."""
+        return None
+
+
+def finish(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> FrozenPass:
+    """Close a pass that ends in logits: losses, error, and the reference gradients of the states."""
+    if logits.ndim != 2 or logits.shape[0] != len(y):
+        raise InputError(
+            f"The model returns logits of shape {tuple(logits.shape)} for {len(y)} labels, not [samples, classes]. "
+            "For another output or loss, give step_fn=(model, batch) -> per-sample loss."
+        )
+    if y.is_floating_point() or int(y.min()) < 0 or int(y.max()) >= logits.shape[1]:
+        raise InputError(f"Labels must be whole numbers from 0 to {logits.shape[1] - 1}, as the model has that many.")
+    target = one_hot(y, logits.shape[1]).to(logits.dtype)
+    error = softmax_error(logits.detach(), target)
+    reference = torch.autograd.grad(logits, list(states), grad_outputs=error)
+    losses = F.cross_entropy(logits.detach(), y, reduction="none")
+    held = tuple(state.detach() for state in states)
+    return FrozenPass(x, y, held, tuple(reference), losses, logits.detach(), error)
+
+
+class OwnSubject(Subject):
+    """A network of this package with its parameters, and the rule it was trained with."""
+
+    def __init__(self, net: Network, params: Leaves, rule: CreditRule | None = None, state: Leaves | None = None):
+        first = next(iter(params.values()))
+        self.dtype, self.device = first.dtype, first.device
+        self._net, self._params, self._rule, self._state = net, params, rule, state or {}
+        self.found = (f"{type(net).__name__}: stem, {net.depth} blocks (residual branches), head",)
+
+    @property
+    def net(self) -> Network:
+        return self._net
+
+    def run(self, x: Any, y: Tensor | None) -> FrozenPass:
+        assert y is not None, "our own networks are classifiers"
+        with torch.enable_grad():
+            states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
+            for block in range(self._net.depth):
+                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+            return finish(x, y, states, self._net.head(part(self._params, "head"), states[-1]))
+
+    def credit(self, seen: FrozenPass) -> Sequence[Tensor] | None:
+        return None if self._rule is None else self.credit_with(seen, self._state)
+
+    def credit_with(self, seen: FrozenPass, state: Leaves) -> Sequence[Tensor]:
+        """The rule's credits with this state, which a null may have drawn afresh."""
+        assert self._rule is not None
+        assert seen.y is not None
+        knobs = {
+            name: torch.tensor(value, dtype=self.dtype, device=self.device)
+            for name, value in self._rule.knobs().items()
+        }
+        rule = self._rule.bind(knobs)
+        linears = rule.linears(self._net, state, {})
+        whole = trace(self._net, self._params, seen.x, seen.y, linears, with_input=rule.through_blocks)
+        return rule.credit(self._net, self._params, state, whole, {})[0]
+
+    def fresh_state(self, draw: int) -> Leaves | None:
+        """The rule's feedback drawn anew; None where it has none."""
+        if self._rule is None:
+            return None
+        fresh = self._rule.init(self._net, generator(draw, "fresh feedback"))
+        return {name: leaf.to(self.dtype).to(self.device) for name, leaf in fresh.items()} or None
+
+    def double(self) -> OwnSubject:
+        params, state = ({n: leaf.double() for n, leaf in leaves.items()} for leaves in (self._params, self._state))
+        return OwnSubject(self._net, params, self._rule, state)

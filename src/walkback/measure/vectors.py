@@ -1,0 +1,55 @@
+"""Norms and cosines of per-sample vectors, in float64, without any ε: what cannot be measured is NaN."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rows(values: Tensor) -> Tensor:
+    """[n, ...] as float64 [n, features]."""
+    return values.detach().double().flatten(1)
+
+
+def norms(values: Tensor) -> Tensor:
+    """L2 norm of each row, without under- or overflow on the way; NaN where the row is not finite."""
+    largest = values.abs().amax(-1)
+    usable = (largest > 0) & largest.isfinite()
+    safe = torch.where(usable, largest, 1.0)
+    found = torch.linalg.vector_norm(values / safe[:, None], dim=-1) * safe
+    return torch.where(usable, found, torch.where(largest == 0, 0.0, torch.nan))
+
+
+def units(values: Tensor) -> Tensor:
+    """Each row at length 1; NaN where it is zero or not finite."""
+    largest = values.abs().amax(-1, keepdim=True)
+    usable = (largest > 0) & largest.isfinite()
+    scaled = values / torch.where(usable, largest, 1.0)
+    made = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return torch.where(usable, made, torch.nan)
+
+
+def cosines(left: Tensor, right: Tensor) -> Tensor:
+    """Cosine of each pair of rows; NaN where either is zero or not finite."""
+    return (units(left) * units(right)).sum(-1)
+
+
+def clamped_cosines(left: Tensor, right: Tensor, group: int) -> Tensor:
+    """What plain `F.cosine_similarity` says of the same vectors on the scale of a mean over `group` samples."""
+    return torch.nn.functional.cosine_similarity(left / group, right / group, dim=-1).double()
+
+
+def haar_std(credit: Tensor, reference: Tensor) -> float:
+    """Standard deviation of the mean cosine when one Haar-random rotation Q turns every sample's credit.
+
+    The mean is <Q, M>/n with M = sum_i g_i a_i^T of unit vectors, and E<Q, M>^2 = |M|_F^2 / d exactly, so nothing needs
+    to be drawn. |M|_F^2 = sum_ij <g_i, g_j><a_i, a_j>. The null's mean is zero.
+    """
+    a, g = units(credit), units(reference)
+    keep = a.isfinite().all(-1) & g.isfinite().all(-1)
+    count = int(keep.sum())
+    if count == 0:
+        return float("nan")
+    a, g = a[keep], g[keep]
+    square = ((a @ a.T) * (g @ g.T)).sum().clamp_min(0)
+    return float((square / a.shape[1]).sqrt() / count)

@@ -1,0 +1,296 @@
+"""Measurements mean what they say, on our own networks and on other people's."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import foreign_models
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import tiny
+from walkback.core.errors import InputError
+from walkback.core.measurements import Measurements
+from walkback.measure.discover import subject_of
+from walkback.measure.restore import left_as_found
+from walkback.measure.snapshot import measure, regroup
+from walkback.measure.subject import OwnSubject
+from walkback.measure.vectors import cosines, haar_std, norms, units
+
+
+def samples(count=300, shape=(6,), classes=4, seed=0):
+    draws = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, *shape, generator=draws)
+    return x, torch.randint(classes, (count,), generator=draws)
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make().eval()
+
+
+def measured(model, batches, **named):
+    batches = list(batches)
+    blocks, step_fn = named.pop("blocks", "auto"), named.pop("step_fn", None)
+    with left_as_found(model):
+        return measure(subject_of(model, blocks, *regroup(batches)[0], step_fn), batches, **named)
+
+
+def by_hand(model, x, y):
+    """States and gradients of the reference model, written out."""
+    h = model.embed(x)
+    states = [h]
+    for block in model.blocks:
+        h = h + block(h)
+        states.append(h)
+    losses = F.cross_entropy(model.out_head(model.out_ln(h)), y, reduction="none")
+    return states, torch.autograd.grad(losses.sum(), states), losses
+
+
+def test_norms_and_gradients_are_those_written_out_by_hand():
+    model = seeded(foreign_models.Reference).double()
+    x, y = samples()
+    found = measured(model, [(x, y)])
+    states, gradients, losses = by_hand(model, x.double(), y)
+    for layer, (h, g) in enumerate(zip(states, gradients, strict=True)):
+        np.testing.assert_allclose(found.arrays["hidden_norm"][layer], h.detach().norm(dim=1), rtol=1e-12)
+        np.testing.assert_allclose(found.arrays["grad_norm"][layer], g.norm(dim=1), rtol=1e-9)
+    np.testing.assert_allclose(found.arrays["loss"], losses.detach(), rtol=1e-12)
+    assert found.facts["layers"] == 4
+    assert found.facts["samples"] == 300
+    assert found.facts["groups"] == 2
+    means = F.normalize(torch.stack([gradients[-1][:128].mean(0), gradients[-1][128:256].mean(0)]), dim=1)
+    np.testing.assert_allclose(found.arrays["group_cos"], [means[0] @ means[1]], rtol=1e-9)
+
+
+def test_our_own_network_measures_as_its_trace():
+    recipe = tiny.recipe("dfa", dtype="float32")
+    data = recipe.source.load(None)
+    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    found = measure(subject, [(data.train_x, data.train_y)])
+    replay = subject.double()
+    seen = replay.run(data.train_x.double(), data.train_y)
+    for layer, (a, g) in enumerate(zip(replay.credit(seen), seen.reference, strict=True)):
+        np.testing.assert_allclose(
+            found.arrays["credit_cos"][layer], F.cosine_similarity(a, g, dim=1, eps=0), rtol=1e-9
+        )
+        np.testing.assert_allclose(found.arrays["credit_norm"][layer], a.norm(dim=1), rtol=1e-12)
+        np.testing.assert_allclose(found.arrays["grad_cos64"][layer], 1, atol=1e-9)
+    assert found.arrays["null_fresh"].shape == (4, 20)
+
+
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=6), st.integers(0, 3))
+@settings(max_examples=15, deadline=None)
+def test_nothing_depends_on_how_the_samples_are_cut_into_batches(sizes, seed):
+    model = seeded(foreign_models.Reference)
+    x, y = samples(300, seed=seed)
+    whole = measured(model, [(x, y)])
+    cuts, start = [], 0
+    for size in [*sizes, 300]:
+        if start < 300:
+            cuts.append((x[start : start + size], y[start : start + size]))
+        start += size
+    again = measured(model, cuts)
+    assert again.facts == whole.facts
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array, err_msg=name)
+
+
+@given(st.integers(-12, 12))
+@settings(max_examples=13, deadline=None)
+def test_a_scaled_loss_scales_the_norms_and_leaves_every_direction(power):
+    model = seeded(foreign_models.Reference)
+    x, y = samples()
+
+    def loss(scale):
+        return lambda model, batch: scale * F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    def credit(seen):
+        return [g.flip(-1) + g for g in seen.reference]
+
+    plain = measured(model, [(x, y)], step_fn=loss(1.0), credit=credit)
+    other = measured(model, [(x, y)], step_fn=loss(10.0**power), credit=credit)
+    np.testing.assert_allclose(other.arrays["grad_norm"], plain.arrays["grad_norm"] * 10.0**power, rtol=1e-6)
+    for name in ("grad_cos64", "group_cos", "credit_cos", "hidden_norm", "null_haar_std", "credit_group_cos"):
+        np.testing.assert_allclose(other.arrays[name], plain.arrays[name], atol=1e-6, rtol=1e-6, err_msg=name)
+
+
+def test_backprop_aligns_with_itself_however_small_it_is():
+    model = seeded(foreign_models.Reference)
+    x, y = samples()
+
+    def tiny_loss(model, batch):
+        return 1e-30 * F.cross_entropy(model(batch[0]).double(), batch[1], reduction="none")
+
+    found = measured(model, [(x, y)], step_fn=tiny_loss, credit=lambda seen: seen.reference)
+    assert found.arrays["grad_norm64"].max() < 1e-28
+    np.testing.assert_allclose(found.arrays["credit_cos"], 1, atol=1e-12)
+    # ... where the usual function reads almost nothing.
+    assert np.abs(found.arrays["credit_cos_clamped"]).max() < 1e-10
+
+
+def test_zero_and_unfinite_samples_are_excluded_not_imputed():
+    a = torch.tensor([[3.0, 4.0], [0.0, 0.0], [torch.inf, 1.0], [torch.nan, 1.0], [1e-200, 0.0], [1e200, 1e200]])
+    b = torch.ones(6, 2, dtype=torch.float64)
+    a = a.double()
+    a[4, 0], a[5] = 1e-200, 1e200
+    found = cosines(a, b)
+    assert found.isnan().tolist() == [False, True, True, True, False, False]
+    assert found[4] == pytest.approx(2**-0.5)
+    assert norms(a)[[0, 1, 4]].tolist() == pytest.approx([5, 0, 1e-200])
+    assert norms(a)[[2, 3]].isnan().all()
+    assert norms(a)[5] == pytest.approx(2**0.5 * 1e200)
+
+
+def test_the_haar_null_has_the_width_that_drawn_rotations_have():
+    draws = torch.Generator().manual_seed(0)
+    # Credit and gradient of a sample are both made from its few coefficients, as with a shared B: the width is then far
+    # larger than the 1/sqrt(n d) of independent samples.
+    coefficients = torch.randn(200, 3, generator=draws, dtype=torch.float64)
+    a, g = (coefficients @ torch.randn(3, 10, generator=draws, dtype=torch.float64) for _ in range(2))
+    means = []
+    for _ in range(4000):
+        q, r = torch.linalg.qr(torch.randn(10, 10, generator=draws, dtype=torch.float64))
+        means.append(float((units(a @ (q * r.diagonal().sign()).T) * units(g)).sum(-1).mean()))
+    assert np.mean(means) == pytest.approx(0, abs=4 * np.std(means) / 4000**0.5)
+    assert haar_std(a, g) == pytest.approx(np.std(means), rel=0.05)
+    assert haar_std(a, g) > 2 / (200 * 10) ** 0.5
+
+
+CASES = {
+    "branches": (foreign_models.Reference, (6,), 4, "3 blocks (blocks), each returning a residual branch"),
+    "sequential": (foreign_models.sequential, (6,), 4, "3 blocks (3 x Whole), each returning the next state"),
+    "two stages": (
+        foreign_models.Convolutions,
+        (3, 5, 5),
+        5,
+        "4 blocks (4 x ConvBlock), each returning the next state",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "shape", "layers", "sentence"), CASES.values(), ids=CASES)
+def test_blocks_are_found_and_named(make, shape, layers, sentence):
+    found = measured(seeded(make), [samples(140, shape)])
+    assert found.facts["found"] == [sentence]
+    assert found.facts["layers"] == layers
+    assert (found.arrays["grad_cos64"] > 0.999).all()
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [("cls", "cls"), ("mean", "all")])
+def test_tokens_are_pooled_as_the_head_reads_them(pooling, pool):
+    ids = torch.randint(11, (130, 5), generator=torch.Generator().manual_seed(0))
+    found = measured(seeded(lambda: foreign_models.Tokens(pooling)), [(ids, ids[:, 0] % 4)])
+    assert found.facts["pool"] == pool
+    assert found.facts["layers"] == 3
+
+
+def test_keyword_inputs_tuple_blocks_and_output_objects():
+    x, y = samples(140)
+    found = measured(seeded(foreign_models.Dicts), [{"pixel_values": x, "labels": y}])
+    assert found.facts["found"] == ["3 blocks (3 x TupleBlock), each returning the next state"]
+    same = measured(seeded(foreign_models.Dicts), [{"pixel_values": x, "labels": y}], blocks="encoder.layer")
+    np.testing.assert_array_equal(same.arrays["grad_norm"], found.arrays["grad_norm"])
+
+
+def test_a_compiled_or_parallel_model_is_unwrapped():
+    model = seeded(foreign_models.Reference)
+    x, y = samples(140)
+    plain = measured(model, [(x, y)])
+    wrapped = measured(nn.DataParallel(model), [(x, y)])
+    np.testing.assert_array_equal(wrapped.arrays["grad_norm"], plain.arrays["grad_norm"])
+    assert wrapped.facts["found"][0] == "DataParallel unwrapped"
+
+
+@pytest.mark.parametrize(
+    ("make", "named", "sentence"),
+    [
+        (foreign_models.InPlace, {}, "in place"),
+        (foreign_models.Detached, {}, "carries no gradient"),
+        (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), {}, "were not found"),
+        (foreign_models.Reference, {"blocks": "nothing"}, "no such module"),
+        (foreign_models.Reference, {"blocks": []}, "is empty"),
+        (foreign_models.Reference, {"blocks": ["blocks.0", "blocks.9"]}, "'blocks.9'"),
+        (foreign_models.Reference, {"blocks": ["embed", "out_ln"]}, "neither"),
+        (foreign_models.Reference, {"step_fn": lambda model, batch: model(batch[0]).mean()}, "one loss for each"),
+        (foreign_models.Reference, {"credit": lambda seen: seen.reference[:-1]}, "one for each hidden state"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_the_reason(make, named, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measured(seeded(make), [samples(140)], **named)
+
+
+def test_batches_that_do_not_fit_are_refused():
+    model = seeded(foreign_models.Reference)
+    x, y = samples(10)
+    for batches, sentence in (
+        ([(x, y), (x[:, :3], y)], "do not fit together"),
+        ([(x, y[:5])], "10 samples but 5 labels"),
+        ([(x, y + 4)], "whole numbers from 0 to 3"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            measured(model, batches)
+
+
+def state_of(model):
+    hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()]
+    return {
+        "parameters": [p.detach().clone() for p in model.parameters()],
+        "wants": [p.requires_grad for p in model.parameters()],
+        "grads": [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        "buffers": [b.clone() for b in model.buffers()],
+        "modes": [m.training for m in model.modules()],
+        "hooks": hooks,
+        "streams": [torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()],
+    }
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_the_model_is_left_as_it_was_found(raises):
+    model = seeded(foreign_models.Convolutions).train()
+    model.stage1.eval()
+    model.head.weight.requires_grad_(False)
+    model.stem.weight.grad = torch.ones_like(model.stem.weight)
+    before = copy.deepcopy(state_of(model))
+
+    def credit(seen):
+        torch.rand(3), np.random.rand(), random.random()
+        if raises:
+            raise ZeroDivisionError
+        return seen.reference
+
+    try:
+        measured(model, [samples(140, (3, 5, 5))], credit=credit)
+    except ZeroDivisionError:
+        assert raises
+    assert same(before, state_of(model))
+
+
+def test_measurements_survive_the_disk(tmp_path):
+    found = measured(seeded(foreign_models.Reference), [samples(140)], credit=lambda seen: seen.reference)
+    found.save(tmp_path / "measurements.npz")
+    again = Measurements.load(tmp_path / "measurements.npz")
+    assert again.facts == found.facts
+    assert again.arrays.keys() == found.arrays.keys()
+    for name, array in found.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array)
+    (tmp_path / "measurements.npz").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="Measure the run again"):
+        Measurements.load(tmp_path / "measurements.npz")
