@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +10,12 @@ from walkback.core.config import RunConfig
 from walkback.core.settings import Choice, build, convert
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from walkback.data.tensors import Tensors
+    from walkback.judge.report import DiagnosticReport
+    from walkback.judge.thresholds import DiagnosticThresholds
+    from walkback.measure.subject import FrozenPass
     from walkback.studies.run import Listener, Result
     from walkback.studies.store import Run
 
@@ -86,6 +91,47 @@ def tensors(
     from walkback.data.tensors import from_tensors
 
     return from_tensors(train_x, train_y, test_x, test_y, mean=mean, std=std)
+
+
+def diagnose(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    headline_acc: float | Sequence[float] | None = None,
+    frozen_baseline_acc: float | Sequence[float] | Mapping[str, Any] | None = None,
+    *,
+    bp_acc: float | Sequence[float] | None = None,
+    null: Literal["method_shell", "bp_shell"] = "method_shell",
+    method_name: str = "",
+    notes: str = "",
+    credit: Callable[[FrozenPass], Sequence[Any]] | None = None,
+    blocks: Any = "auto",
+    pool: Literal["auto", "cls", "mean", "all"] = "auto",
+    step_fn: Callable[[nn.Module, Any], Any] | None = None,
+    thresholds: DiagnosticThresholds | None = None,
+    protocol: Literal["three", "four"] = "three",
+) -> DiagnosticReport:
+    """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left as it was.
+
+    `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
+    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `credit` maps a
+    frozen pass (states, reference, error, ...) to credits a_0..a_L. `blocks` names the residual blocks where they are
+    not found; `step_fn(model, batch)` gives per-sample losses where the model is no plain classifier.
+    """
+    from walkback.studies.diagnosis import Judging, diagnose_model
+
+    accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc, "bp_acc": bp_acc}
+    return diagnose_model(
+        model,
+        eval_batches,
+        accuracies,
+        Judging(thresholds, protocol, null),
+        method_name=method_name,
+        notes=notes,
+        credit=credit,
+        blocks=blocks,
+        pool=pool,
+        step_fn=step_fn,
+    )
 
 
 def load(path: str | Path) -> Run:

@@ -1,0 +1,51 @@
+"""Measure finished runs and judge what may be claimed of them.
+
+example: walkback diagnose runs/dfa*
+
+The frozen shells and backprop runs that lie finished in the same folder serve as baselines, over all their seeds.
+Numbers are kept in each run's folder (measurements.npz, report.json).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK
+
+EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs, or folders of those"
+    )
+    parser.add_argument("--protocol", choices=("three", "four"), default="three", help="edition that decides")
+    parser.add_argument(
+        "--null", choices=("method_shell", "bp_shell"), default="method_shell", help="frozen baseline that decides"
+    )
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--json", action="store_true", help="print one audit card per run")
+
+
+def run(args: argparse.Namespace) -> int:
+    from walkback.core.files import write_atomic
+    from walkback.studies.diagnosis import REPORT, Judging, diagnose_run
+    from walkback.studies.run import choose_device
+    from walkback.studies.store import find_runs
+
+    paths = [path for given in args.runs for path in find_runs(given)]
+    device = choose_device(args.device)
+    judging = Judging(protocol=args.protocol, null=args.null)
+    verdicts = []
+    for path in paths:
+        report = diagnose_run(path, judging, data_root=args.data_root, device=device)
+        card = json.dumps(report.to_json(), allow_nan=False)
+        write_atomic(path / REPORT, card.encode())
+        verdicts.append(report.verdict)
+        print(card if args.json else f"{report}\n")
+    # The worst verdict counts: one that must be walked back before one that could not be reached.
+    worst = next((v for v in ("walked_back", "inconclusive") if v in verdicts), "trustworthy")
+    return EXIT_CODES[worst]

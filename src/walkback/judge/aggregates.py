@@ -1,0 +1,205 @@
+"""One number for many layers: there are several, they differ several-fold, and each is named.
+
+An aggregate over a layer whose cosine is INVALID is INVALID; it never quietly leaves that layer out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from walkback.core.measurements import Measurements
+from walkback.judge.layers import Credit, Fresh, Layer, fresh, score
+from walkback.judge.number import Number, first_bad
+from walkback.judge.reference import UNCHECKED
+from walkback.judge.thresholds import DiagnosticThresholds
+
+NO_CREDIT = Number.missing("no credit was measured")
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """Alignment over layers. A1 to A4 take l = 0..L; see the protocol for their formulas."""
+
+    a1: Number = NO_CREDIT
+    a2: Number = NO_CREDIT
+    a3: Number = NO_CREDIT
+    a4: Number = NO_CREDIT
+    deep_mean: Number = NO_CREDIT
+    """Over the states whose credit trains a block, without layers that are exact by construction."""
+    deep_mean_papers: Number = NO_CREDIT
+    """Over l = 1..L with everything counted: the only one to set beside published figures."""
+    deep_mean_z: Number = NO_CREDIT
+    deep_mean_fresh: Fresh | None = None
+    deep_layers: tuple[int, ...] = ()
+    concentration: Number = NO_CREDIT
+    concentration_layer: int | None = None
+    concentration_layers: int = 0
+    """How many layers were looked at; those inside their null carry nothing."""
+    none_above_null: bool = False
+    """Every layer has a null and none is above it: the credit is low, not concentrated."""
+
+    def to_json(self) -> dict[str, Any]:
+        fresh_z = (
+            Number.missing("no fresh feedback was drawn") if self.deep_mean_fresh is None else self.deep_mean_fresh.z
+        )
+        numbers = {
+            "A1": self.a1,
+            "A2": self.a2,
+            "A3": self.a3,
+            "A4": self.a4,
+            "deep_mean": self.deep_mean,
+            "deep_mean_papers": self.deep_mean_papers,
+            "deep_mean_z": self.deep_mean_z,
+            "deep_mean_fresh_z": fresh_z,
+            "concentration": self.concentration,
+        }
+        return {name: number.to_json() for name, number in numbers.items()}
+
+
+def aggregates(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresholds) -> Aggregates:
+    """All aggregates of one measured credit."""
+    if m.get("credit_cos") is None:
+        return Aggregates()
+    # The cls token is the same for every sample before the first block: that layer says nothing and is left out, aloud.
+    cls = m.facts.get("pool") == "cls"
+    every = list(layers[1:] if cls else layers)
+    left_out = "layer 0 left out: cls" if cls else ""
+    deep = [layers[index] for index in deep_layers(m)]
+    deep_mean = _mean(deep)
+    if not deep:
+        deep_mean = Number.missing("every layer it would speak of is exact by construction, or there is none")
+    judged = [x for x in every if _of(x).label != "exact"]
+    kappa, where = _concentration(judged, t)
+    indices = [x.index for x in deep]
+    return Aggregates(
+        a1=_mean(every, left_out),
+        a2=_joint(m, every, left_out),
+        a3=_group(m, every, left_out),
+        a4=_weighted(every, left_out),
+        deep_mean=deep_mean,
+        deep_mean_papers=_mean(layers[1:]),
+        deep_mean_z=score(deep_mean, _null_std(deep)),
+        deep_mean_fresh=fresh(deep_mean, m.get("null_fresh"), indices),
+        deep_layers=tuple(indices),
+        concentration=kappa,
+        concentration_layer=where,
+        concentration_layers=len(judged),
+        none_above_null=all(_of(x).z.ok and _of(x).z.known < t.null_z for x in judged),
+    )
+
+
+def deep_layers(m: Measurements) -> list[int]:
+    """The states whose credit trains a block, without those where the credit is exact by construction."""
+    last = m.depth if m.facts.get("site") != "input" else m.depth - 1
+    labels = m.facts.get("labels") or ["none"] * (m.depth + 1)
+    return [index for index in range(1, last + 1) if labels[index] != "exact"]
+
+
+def _of(layer: Layer) -> Credit:
+    assert layer.credit is not None
+    return layer.credit
+
+
+def _usable(layers: Sequence[Layer], *notes: str) -> tuple[Number | None, str]:
+    """The number to give instead where a layer may not be used; otherwise the caveat the aggregate carries."""
+    for layer in layers:
+        cos = _of(layer).cos
+        if not cos.ok:
+            return Number(None, cos.status, f"it rests on layer {layer.index}: {cos.reason}"), ""
+    caveats = [note for note in notes if note]
+    if any(layer.direction.status == "missing" for layer in layers):
+        caveats.append(UNCHECKED)
+    degraded = [str(layer.index) for layer in layers if layer.direction.status == "degraded"]
+    if degraded:
+        caveats.append(f"direction degraded at layer {', '.join(degraded)}")
+    return None, "; ".join(caveats)
+
+
+def _mean(layers: Sequence[Layer], note: str = "") -> Number:
+    if not layers:
+        return Number.missing("there is no such layer")
+    instead, caveat = _usable(layers, note)
+    return instead or Number.of(float(np.mean([_of(x).cos.known for x in layers])), caveat)
+
+
+def _joint(m: Measurements, layers: Sequence[Layer], note: str) -> Number:
+    """A2: one cosine per sample over all layers at once."""
+    dots, credits, grads = m.get("credit_dot"), m.get("credit_norm"), m.get("grad_norm64")
+    grads = m.get("grad_norm") if grads is None else grads
+    if dots is None or credits is None or grads is None:
+        return Number.missing("inner products and norms were not measured")
+    instead, caveat = _usable(layers, note)
+    if instead:
+        return instead
+    rows = [x.index for x in layers]
+    dot, a, g = dots[rows], credits[rows], grads[rows]
+    largest_a, largest_g = a.max(axis=0), g.max(axis=0)
+    good = np.isfinite(dot).all(axis=0) & np.isfinite(a).all(axis=0) & np.isfinite(g).all(axis=0)
+    good &= (largest_a > 0) & (largest_g > 0)
+    if not good.any():
+        return Number.invalid("no sample has a credit and a gradient at every layer")
+    # Divided by the largest first: squares of tiny norms would underflow.
+    a, g = a[:, good] / largest_a[good], g[:, good] / largest_g[good]
+    inner = (dot[:, good] / largest_a[good] / largest_g[good]).sum(axis=0)
+    cosines = inner / np.sqrt((a**2).sum(axis=0) * (g**2).sum(axis=0))
+    return Number.of(float(cosines.mean()), caveat)
+
+
+def _group(m: Measurements, layers: Sequence[Layer], note: str) -> Number:
+    """A3: cosine of group means, averaged over groups and layers."""
+    groups = m.get("credit_group_cos")
+    if groups is None or groups.shape[1] == 0:
+        return Number.missing("group means were not measured")
+    instead, caveat = _usable(layers, note)
+    if instead:
+        return instead
+    rows = groups[[x.index for x in layers]]
+    known = np.isfinite(rows)
+    if not known.any(axis=1).all():
+        return Number.invalid("the group means vanish at a layer")
+    return Number.of(float(np.mean([row[ok].mean() for row, ok in zip(rows, known, strict=True)])), caveat)
+
+
+def _weighted(layers: Sequence[Layer], note: str) -> Number:
+    """A4: weighted by the size of the gradient."""
+    instead, caveat = _usable(layers, note)
+    instead = instead or first_bad(x.grad_norm_raw for x in layers)
+    if instead:
+        return instead
+    weights = np.array([x.grad_norm_raw.known for x in layers])
+    if weights.max(initial=0.0) == 0:
+        return Number.invalid("every gradient is zero")
+    weights = weights / weights.max()
+    cosines = np.array([_of(x).cos.known for x in layers])
+    return Number.of(float((weights * cosines).sum() / weights.sum()), caveat)
+
+
+def _null_std(layers: Sequence[Layer]) -> float | None:
+    """Width of the mean cosine under independent rotations of each layer."""
+    stds = [_of(x).null_std for x in layers]
+    if not stds or any(std is None for std in stds):
+        return None
+    return math.sqrt(math.fsum(std**2 for std in stds if std is not None)) / len(stds)
+
+
+def _concentration(layers: Sequence[Layer], t: DiagnosticThresholds) -> tuple[Number, int | None]:
+    """kappa: the largest share of the positive alignment that one layer holds, of layers above their null.
+
+    Layers that are exact by construction are not counted: they hold a large share whatever was learned.
+    """
+    if not layers:
+        return Number.missing("every layer is exact by construction"), None
+    instead, caveat = _usable(layers)
+    instead = instead or first_bad(_of(x).z for x in layers)
+    if instead:
+        return instead, None
+    shares = {x.index: _of(x).cos.known for x in layers if _of(x).z.known >= t.null_z}
+    if not shares:
+        return Number.missing("no layer's cosine is above its null"), None
+    where = max(shares, key=lambda index: shares[index])
+    return Number.of(shares[where] / math.fsum(shares.values()), caveat), where

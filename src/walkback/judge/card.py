@@ -1,0 +1,152 @@
+"""Reading an audit card strictly: what does not fit is refused with a sentence that names the key.
+
+The structure is `report.schema.json` beside this file. The few words of JSON Schema it uses are checked here, so that
+reading a card needs no further package; a test holds this reader and the `jsonschema` package to the same answers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from walkback.core.errors import InputError
+from walkback.core.files import explained
+from walkback.judge.flag import SHOWN
+
+SCHEMA = Path(__file__).with_name("report.schema.json")
+CORE = ("D1", "D2", "direction", "D3", "concentration")
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+@cache
+def schema() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return loaded
+
+
+def read_card(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """The card in a file, or one already loaded; checked to the last key."""
+    where = "The card" if isinstance(source, Mapping) else f"The card {source}"
+    card = dict(source) if isinstance(source, Mapping) else _load(Path(source))
+    if card.get("format") != schema()["properties"]["format"]["const"]:
+        raise InputError(
+            f"{where} has the format {card.get('format')!r}; expected 1. It is from another version of walkback, or "
+            "is not an audit card: judge the run again."
+        )
+    _check(card, schema(), "", where)
+    _agrees(card, where)
+    return card
+
+
+def _load(path: Path) -> dict[str, Any]:
+    with explained(path, "read"):
+        data = path.read_bytes()
+    try:
+        card = json.loads(data, parse_constant=_refuse)
+    except ValueError as error:  # Also what is not UTF-8.
+        raise InputError(f"The card {path} is not JSON: {error}. It may be cut off: judge the run again.") from error
+    if not isinstance(card, dict):
+        raise InputError(f"The card {path} holds no JSON object, but a {type(card).__name__}. Judge the run again.")
+    return card
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"it contains {word}, which is no number")
+
+
+def _check(value: Any, rule: Mapping[str, Any], key: str, where: str) -> None:
+    if "$ref" in rule:
+        rule = schema()["$defs"][rule["$ref"].removeprefix("#/$defs/")]
+    if "const" in rule and (value != rule["const"] or isinstance(value, bool)):
+        raise _wrong(where, key, value, repr(rule["const"]))
+    if "enum" in rule and value not in rule["enum"]:
+        raise _wrong(where, key, value, "one of " + ", ".join(map(repr, rule["enum"])))
+    if "type" in rule:
+        kinds = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
+        if not any(_is(value, kind) for kind in kinds):
+            raise _wrong(where, key, value, " or ".join(kinds))
+    if _is(value, "number"):
+        low, high = rule.get("minimum", -math.inf), rule.get("maximum", math.inf)
+        if not low <= value <= high:
+            raise _wrong(where, key, value, f"a number from {low} to {high}")
+    if isinstance(value, dict):
+        _check_object(value, rule, key, where)
+    if isinstance(value, list):
+        if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", math.inf):
+            raise _wrong(where, key, value, f"{rule['minItems']} entries")
+        for index, item in enumerate(value):
+            _check(item, rule.get("items", {}), f"{key}[{index}]", where)
+
+
+def _check_object(value: dict[str, Any], rule: Mapping[str, Any], key: str, where: str) -> None:
+    prefix = f"{key}." if key else ""
+    for name in rule.get("required", ()):
+        if name not in value:
+            raise InputError(f"{where} lacks the key '{prefix}{name}'. It may be damaged: judge the run again.")
+    known = rule.get("properties", {})
+    for name, item in value.items():
+        if name in known:
+            _check(item, known[name], f"{prefix}{name}", where)
+        elif rule.get("additionalProperties") is False:
+            raise InputError(f"{where} has the key '{prefix}{name}', which is not known. Remove it or judge again.")
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool) and kind != "boolean":
+        return False
+    return isinstance(value, _TYPES[kind]) and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _wrong(where: str, key: str, value: Any, expected: str) -> InputError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return InputError(f"{where} has {shown} at the key '{key}'; expected {expected}. Judge the run again.")
+
+
+def _agrees(card: Mapping[str, Any], where: str) -> None:
+    """What a schema cannot say: that the parts of the card say the same thing."""
+    decided = card["verdicts"][card["protocol"]]
+    for key in ("verdict", "sentence"):
+        if card[key] != decided[key]:
+            raise _wrong(where, key, card[key], f"{decided[key]!r} as at 'verdicts.{card['protocol']}.{key}'")
+    ids = [check["id"] for check in card["checks"]]
+    for name in CORE:
+        if ids.count(name) != 1:
+            raise InputError(
+                f"{where} has the check '{name}' {ids.count(name)} times at the key 'checks'; expected once."
+            )
+    for index, check in enumerate(card["checks"]):
+        if check["shown"] not in (SHOWN[check["status"]], "INVALID" if check["status"] == "missing" else ""):
+            raise _wrong(where, f"checks[{index}].shown", check["shown"], f"the word for {check['status']!r}")
+    layers = [layer["layer"] for layer in card["layers"]]
+    if layers != list(range(card["measured"]["layers"])):
+        raise _wrong(where, "layers", layers, f"the {card['measured']['layers']} layers in order")
+    _numbers_agree(card, "", where)
+
+
+def _numbers_agree(value: Any, key: str, where: str) -> None:
+    """A number that is not ok has no value, and says why; one that is ok has one."""
+    if isinstance(value, dict):
+        if value.keys() == {"value", "status", "reason"}:
+            bare = (value["value"] is None) == (value["status"] == "ok")
+            if bare or (value["status"] != "ok" and not value["reason"]):
+                raise _wrong(where, key, value, "a value where the status is 'ok', and otherwise null and a reason")
+        for name, item in value.items():
+            if name != "provenance":
+                _numbers_agree(item, f"{key}.{name}" if key else name, where)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _numbers_agree(item, f"{key}[{index}]", where)

@@ -1,0 +1,46 @@
+"""(c), direction: do all samples pull the deepest state the same way?
+
+Formula: mean pairwise cosine, over groups of 128 samples, of the normalised group-mean gradients at h_L
+Threshold: raised above stability_drift_ceiling (0.30): drift-dominated
+Role: names the sub-mode; it never decides a verdict
+Misleads: near zero means sample-specific, which healthy networks are too; it is no proof of health
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from walkback.judge.evidence import Evidence
+from walkback.judge.flag import Flag, factor
+from walkback.judge.quantities import Quantities
+from walkback.judge.thresholds import DiagnosticThresholds
+
+
+def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
+    ceiling, mean = t.stability_drift_ceiling, q.group_cos
+    flag = partial(
+        Flag,
+        "direction",
+        "gradient direction",
+        threshold=ceiling,
+        side="above",
+        layer=q.depth,
+        n=q.groups,
+        counts="groups",
+        decides=False,
+    )
+    if not mean.ok:
+        return flag("missing", mean.reason, invalid=mean.status == "invalid")
+    value = mean.known
+    raised = value > ceiling
+    words = "drift-dominated: all groups pull one way" if raised else "sample-specific, as in healthy networks too"
+    return flag(
+        "raised" if raised else "clear",
+        f"mean pairwise cosine of {q.groups} group gradients is {value:.3f}: {words}",
+        value=value,
+        margin=factor(value, ceiling),
+        flips_at=value,
+    )
+
+
+CHECK = check

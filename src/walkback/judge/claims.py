@@ -1,0 +1,160 @@
+"""Two questions answered apart, whatever edition decides: is the credit aligned with the gradient, does depth help?
+
+A method may have a real alignment and useless depth, or the other way round; one verdict cannot say that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from walkback.judge.evidence import Evidence
+from walkback.judge.flag import Flag, finite
+from walkback.judge.number import first_bad
+from walkback.judge.quantities import Quantities
+from walkback.judge.stats import Margin, holm, mcnemar_margin
+from walkback.judge.thresholds import DiagnosticThresholds
+
+Outcome = Literal["stands", "walked_back", "detectable_small", "trivial", "not_made", "not_applicable", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim and what becomes of it."""
+
+    question: Literal["alignment", "depth"]
+    outcome: Outcome
+    reason: str
+    name: str = ""
+    """By which name it was walked back: noise, null, one layer carries it, no margin."""
+    p: float | None = None
+    """Depth only: two-sided p of the true margin being exactly the threshold."""
+
+    @property
+    def shown(self) -> str:
+        if self.outcome == "walked_back":
+            return f"walked back: {self.name}"
+        return "detectable, small" if self.outcome == "detectable_small" else self.outcome.replace("_", " ")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "question": self.question,
+            "outcome": self.outcome,
+            "shown": self.shown,
+            "name": self.name,
+            "reason": self.reason,
+            "p": finite(self.p),
+        }
+
+
+def alignment(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds, frozen: bool = False) -> Claim:
+    """Does the credit point along the gradient in the layers it trains? For one measured seed."""
+    if frozen:
+        return Claim("alignment", "not_applicable", "the blocks are frozen: no credit trains them")
+    if not q.has_credit:
+        return Claim("alignment", "not_made", "no credit was measured")
+    credits = [layer.credit for layer in q.layers if layer.credit is not None]
+    if all(credit.label == "exact" for credit in credits):
+        return Claim("alignment", "trivial", "the credit is the gradient by construction at every layer")
+    a = q.aggregates
+    spoken = [q.layers[index] for index in a.deep_layers]
+    if not spoken:
+        return Claim("alignment", "inconclusive", a.deep_mean.reason)
+    for what, directions in (
+        ("reference", {layer.index: layer.direction for layer in spoken}),
+        ("credit", {layer.index: layer.credit.direction for layer in spoken if layer.credit is not None}),
+    ):
+        noisy = {index: found.reason for index, found in directions.items() if found.status == "noise"}
+        if noisy:
+            return _back("noise", f"the {what} is noise at layer {_listed(noisy)}")
+        # A credit that could not be replayed is taken as it is; a reference must have been checked.
+        good = ("valid",) if what == "reference" else ("valid", "missing")
+        unsure = {index: found.reason for index, found in directions.items() if found.status not in good}
+        if unsure:
+            return Claim("alignment", "inconclusive", f"the {what} is not valid at layer {_listed(unsure)}")
+    return _against_null(q, flags, t)
+
+
+def _against_null(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds) -> Claim:
+    a = q.aggregates
+    scores = {"random rotations": a.deep_mean_z}
+    if a.deep_mean_fresh is not None:
+        scores["fresh feedback"] = a.deep_mean_fresh.z
+    bad = first_bad([a.deep_mean, *scores.values()])
+    if bad is not None:
+        return Claim("alignment", "inconclusive", bad.reason)
+    said = f"deep_mean {a.deep_mean:+.3f}, " + ", ".join(f"z = {z:.1f} against {name}" for name, z in scores.items())
+    if min(z.known for z in scores.values()) < t.null_z:
+        return _back("null", f"{said}: not above its null by {t.null_z:g} standard deviations")
+    if flags["concentration"].status == "raised":
+        return _back("one layer carries it", f"{said}, but {flags['concentration'].reason}")
+    if a.deep_mean.known < t.small_alignment:
+        return Claim("alignment", "detectable_small", f"{said}; under {t.small_alignment:g}")
+    return Claim("alignment", "stands", said)
+
+
+def alignment_of_seeds(claims: Sequence[Claim]) -> Claim:
+    """The claim over several seeds: it stands only where it stands in every one of them."""
+    assert claims
+    order: tuple[Outcome, ...] = (
+        "walked_back", "inconclusive", "not_made", "not_applicable", "detectable_small", "stands", "trivial",
+    )  # fmt: skip
+    worst = min(claims, key=lambda claim: order.index(claim.outcome))
+    like = sum(claim.outcome == worst.outcome for claim in claims)
+    return replace(worst, reason=f"in {like} of {len(claims)} seeds: {worst.reason}")
+
+
+def depth_margin(evidence: Evidence, measured: Sequence[bool], t: DiagnosticThresholds) -> Margin | None:
+    """The margin with its interval: over seeds, or for one seed over samples where correctness was stored."""
+    null = evidence.deciding
+    margin = evidence.margin(null, t.confidence)
+    stored = evidence.frozen_correct.get(null)
+    if stored and (margin is None or margin.interval is None) and len(evidence.headline_acc) <= 1:
+        return mcnemar_margin(evidence.correct or measured, stored, t.confidence)
+    return margin
+
+
+def depth(margin: Margin | None, d3: Flag, evidence: Evidence, t: DiagnosticThresholds, frozen: bool = False) -> Claim:
+    """Do trained blocks beat frozen ones by the threshold, as far as the interval can tell?"""
+    line, level = t.frozen_acc_margin_pp, f"{t.confidence:.0%}"
+    if frozen:
+        return Claim("depth", "not_applicable", "the blocks are frozen: this is the baseline itself")
+    if margin is None:
+        return Claim("depth", "inconclusive" if evidence.headline_acc else "not_made", d3.reason)
+    if d3.status == "not_informative":
+        return Claim("depth", "inconclusive", d3.reason)
+    p = margin.p_value(line)
+    if margin.interval is None:
+        why = "one seed" if margin.n == 1 else "seeds that are not paired"
+        return Claim("depth", "inconclusive", f"{margin.mean:+.1f} pp from {why}: there is no interval")
+    low, high = margin.interval
+    said = f"{margin.mean:+.1f} pp, {level} interval {low:+.1f} to {high:+.1f} over {margin.n} {margin.counts}"
+    if low >= line:
+        return Claim("depth", "stands", f"{said}: at or above {line:g} pp", p=p)
+    if high < line:
+        return Claim("depth", "walked_back", f"{said}: under {line:g} pp", "no margin", p=p)
+    return Claim("depth", "inconclusive", f"{said}: {line:g} pp lies inside", p=p)
+
+
+def holm_depth(claims: Mapping[str, Claim], t: DiagnosticThresholds) -> dict[str, Claim]:
+    """The depth claims of one table, corrected for having made several: what does not survive is inconclusive."""
+    alpha = 1 - t.confidence
+    adjusted = holm({name: claim.p for name, claim in claims.items() if claim.p is not None})
+    result = dict(claims)
+    for name, p in adjusted.items():
+        claim = claims[name]
+        if claim.outcome in ("stands", "walked_back") and p >= alpha:
+            reason = f"{claim.reason}; after Holm's correction over {len(adjusted)} methods p = {p:.2g}"
+            result[name] = Claim("depth", "inconclusive", reason, p=p)
+        else:
+            result[name] = replace(claim, p=p)
+    return result
+
+
+def _back(name: str, reason: str) -> Claim:
+    return Claim("alignment", "walked_back", reason, name)
+
+
+def _listed(reasons: Mapping[int, str]) -> str:
+    return f"{', '.join(map(str, reasons))}: {next(iter(reasons.values()))}"

@@ -1,0 +1,142 @@
+"""The accuracies a claim rests on: the method's, its frozen baselines', and backprop's where it is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from walkback.core.errors import InputError, unknown
+from walkback.judge.stats import Margin, paired_margin
+
+METHOD_SHELL, BP_SHELL, UNNAMED = "method_shell", "bp_shell", "unnamed"
+NULLS: dict[str, str] = {
+    METHOD_SHELL: "blocks frozen at random, the rest trained by the method's own credit",
+    BP_SHELL: "blocks frozen at random, the rest trained by backprop",
+    UNNAMED: "null unnamed: a bare number; it is not known which shell it is",
+}
+
+Accuracies = float | Sequence[float] | None
+"""What a user may give: one number, one per seed, or nothing."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One accuracy (0 to 1) for each seed, the same seeds in the same order everywhere."""
+
+    headline_acc: tuple[float, ...] = ()
+    frozen: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """By the name of the null."""
+    bp_acc: tuple[float, ...] = ()
+    null: str = METHOD_SHELL
+    """The null that decides."""
+    correct: tuple[bool, ...] = ()
+    """Per-sample correctness of the method's one seed; the measured samples' is used where this is empty."""
+    frozen_correct: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+    """The same of the frozen baselines, on the same samples."""
+
+    def __post_init__(self) -> None:
+        for name, seeds in self.frozen.items():
+            counts = {len(self.headline_acc), len(seeds)}
+            if len(counts) == 2 and not counts & {0, 1}:
+                raise InputError(
+                    f"headline_acc has {len(self.headline_acc)} seeds and the frozen baseline '{name}' {len(seeds)}; "
+                    "expected the same seeds in the same order, so that they can be paired. Give one per seed, or one."
+                )
+
+    @staticmethod
+    def of(
+        headline_acc: Accuracies = None,
+        frozen_baseline_acc: Accuracies | Mapping[str, Accuracies] = None,
+        bp_acc: Accuracies = None,
+        null: str = METHOD_SHELL,
+        correct: Iterable[Any] | None = None,
+        frozen_correct: Mapping[str, Iterable[Any]] | None = None,
+    ) -> Evidence:
+        """Read what a user gave: a number, one per seed, or for the baseline a dict of these by null."""
+        if null not in (METHOD_SHELL, BP_SHELL):
+            raise unknown("null", null, (METHOD_SHELL, BP_SHELL))
+        frozen: dict[str, tuple[float, ...]] = {}
+        if isinstance(frozen_baseline_acc, Mapping):
+            for name, value in frozen_baseline_acc.items():
+                seeds = _accuracies(value, f"the frozen baseline '{_null(name)}'")
+                frozen |= {name: seeds} if seeds else {}
+        elif bare := _accuracies(frozen_baseline_acc, "frozen_baseline_acc"):
+            frozen[UNNAMED] = bare
+        return Evidence(
+            headline_acc=_accuracies(headline_acc, "headline_acc"),
+            frozen=frozen,
+            bp_acc=_accuracies(bp_acc, "bp_acc"),
+            null=null,
+            correct=_correctness(() if correct is None else correct, "correct"),
+            frozen_correct={
+                _null(name): _correctness(values, f"frozen_correct '{name}'")
+                for name, values in (frozen_correct or {}).items()
+            },
+        )
+
+    @property
+    def deciding(self) -> str:
+        """The null that decides: the one asked for, or the bare number where that is all there is."""
+        return UNNAMED if UNNAMED in self.frozen and self.null not in self.frozen else self.null
+
+    def margin(self, null: str, confidence: float = 0.95) -> Margin | None:
+        """Accuracy over the named baseline; None where one of the two was not given."""
+        if not self.headline_acc or not self.frozen.get(null):
+            return None
+        return paired_margin(self.headline_acc, self.frozen[null], confidence)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "headline_acc": list(self.headline_acc),
+            "frozen": {name: list(seeds) for name, seeds in self.frozen.items()},
+            "bp_acc": list(self.bp_acc),
+            "null": self.deciding,
+        }
+
+
+def mean(seeds: Sequence[float]) -> float:
+    return math.fsum(seeds) / len(seeds)
+
+
+def _null(name: object) -> str:
+    if name not in NULLS:
+        raise unknown("null", name, NULLS)
+    return str(name)
+
+
+def _accuracies(given: Any, what: str) -> tuple[float, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str | bytes | bool | Mapping):
+        raise InputError(f"{what} is {given!r}; expected a number from 0 to 1, one per seed, or None.")
+    try:
+        values = list(given)
+    except TypeError:  # A single number; an array without axes cannot be listed either.
+        values = [given]
+    return tuple(_accuracy(value, what) for value in values)
+
+
+def _accuracy(given: Any, what: str) -> float:
+    try:
+        value = float(given) if not isinstance(given, str | bool) else math.nan
+    except (TypeError, ValueError):
+        value = math.nan
+    if 1 < value <= 100:
+        raise InputError(
+            f"{what} is {value:g}; expected a fraction from 0 to 1, not a percentage. Write {value / 100:g}."
+        )
+    if not 0 <= value <= 1:
+        raise InputError(f"{what} is {given!r}; expected a number from 0 to 1.")
+    return value
+
+
+def _correctness(given: Iterable[Any], what: str) -> tuple[bool, ...]:
+    values = tuple(given)
+    for value in values:
+        if value not in (0, 1):
+            raise InputError(
+                f"{what} contains {value!r}; expected 1 for each right prediction and 0 for each wrong one."
+            )
+    return tuple(bool(value) for value in values)

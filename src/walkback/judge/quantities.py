@@ -1,0 +1,132 @@
+"""All that is computed from stored measurements before anything is judged: layers, growth, aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkback.core.errors import InputError
+from walkback.core.measurements import AXES, Array, Measurements
+from walkback.judge.aggregates import Aggregates, aggregates
+from walkback.judge.layers import Layer, layer
+from walkback.judge.number import Number
+from walkback.judge.thresholds import DiagnosticThresholds
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What the checks and claims read."""
+
+    layers: tuple[Layer, ...]
+    growth: Mapping[int, Number]
+    """By block l: |h_{l+1}| / |h_l|, of means over samples; without block 0 where the cls token tells nothing there."""
+    overflow: int | None
+    """The first layer whose mean norm is infinite after a finite one; growth without bound."""
+    group_cos: Number
+    """Mean pairwise cosine of the normalised group-mean gradients at h_L."""
+    error_norm: Number
+    grad_over_error: Number
+    """|g_L| / |e|: a fitted network has a small gradient without any collapse."""
+    aggregates: Aggregates
+    top_norms: Array | None
+    """Per-sample gradient norms at h_L."""
+    samples: int
+    groups: int
+    dtype: str
+    has_credit: bool
+
+    @property
+    def depth(self) -> int:
+        return len(self.layers) - 1
+
+    @property
+    def top(self) -> Layer:
+        return self.layers[-1]
+
+
+def quantities(m: Measurements, t: DiagnosticThresholds) -> Quantities:
+    """Compute everything once."""
+    _consistent(m)
+    layers = tuple(layer(m, index, t) for index in range(m.depth + 1))
+    errors, grads, pairs = m.get("error_norm"), m.get("grad_norm"), m.get("group_cos")
+    error = Number.missing("the output error was not measured") if errors is None else Number.of(float(errors.mean()))
+    return Quantities(
+        layers=layers,
+        growth=_growth(m, layers),
+        overflow=_overflow(m),
+        group_cos=_group_cos(pairs, layers[-1]),
+        error_norm=error,
+        grad_over_error=_ratio(layers[-1].grad_norm_raw, error, "the output error is zero"),
+        aggregates=aggregates(m, layers, t),
+        top_norms=None if grads is None else grads[-1],
+        samples=int(m.facts["samples"]),
+        groups=int(m.facts["groups"]),
+        dtype=str(m.facts.get("dtype", "unknown")),
+        has_credit=m.get("credit_cos") is not None,
+    )
+
+
+def _ratio(above: Number, below: Number, zero: str) -> Number:
+    for number in (above, below):
+        if not number.ok:
+            return number
+    return Number.of(above.known / below.known) if below.known > 0 else Number.invalid(zero)
+
+
+def _growth(m: Measurements, layers: tuple[Layer, ...]) -> dict[int, Number]:
+    # Before the first block the cls token is the same for every sample: its size is no scale to grow from.
+    first = 1 if m.facts.get("pool") == "cls" else 0
+    return {
+        block: _ratio(layers[block + 1].hidden_norm, layers[block].hidden_norm, f"the hidden state h_{block} is zero")
+        for block in range(first, len(layers) - 1)
+    }
+
+
+def _overflow(m: Measurements) -> int | None:
+    norms = m.get("hidden_norm")
+    if norms is None:
+        return None
+    means = norms.mean(axis=1)
+    for index in range(1, len(means)):
+        if np.isposinf(means[index]) and np.isfinite(means[index - 1]):
+            return index
+    return None
+
+
+def _group_cos(pairs: Array | None, top: Layer) -> Number:
+    if pairs is None or pairs.size == 0:
+        return Number.missing("at least 2 groups of 128 samples are needed")
+    if top.direction.status == "noise":
+        return Number.invalid(f"the reference is noise: {top.direction.reason}")
+    known = pairs[np.isfinite(pairs)]
+    if known.size < pairs.size:
+        return Number.invalid(
+            f"the mean gradient of a group vanished in {pairs.size - known.size} of {pairs.size} pairs"
+        )
+    return Number.of(float(known.mean()))
+
+
+def _consistent(m: Measurements) -> None:
+    """Refuse arrays that do not fit together."""
+    for fact in ("layers", "samples", "groups"):
+        count = m.facts.get(fact)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InputError(f"The measurements' '{fact}' is {count!r}; expected a whole number. Measure again.")
+    if m.facts["samples"] == 0:
+        raise InputError("The measurements hold no sample: expected at least 2 groups of 128. Measure again.")
+    if m.depth < 1:
+        raise InputError("The measurements hold no block: expected at least 2 hidden states. Measure again.")
+    sizes = {"layer": m.facts["layers"], "sample": m.facts["samples"]}
+    for name, array in m.arrays.items():
+        for axis, size in zip(AXES[name], array.shape, strict=True):
+            if sizes.get(axis, size) != size:
+                raise InputError(
+                    f"The measurement '{name}' has {size} along '{axis}'; expected {sizes[axis]}. Measure again."
+                )
+    labels = m.facts.get("labels")
+    if labels is not None and len(labels) != m.facts["layers"]:
+        raise InputError(
+            f"The measurements have {len(labels)} labels for {m.facts['layers']} hidden states. Measure again."
+        )

@@ -1,0 +1,117 @@
+"""The report: measurements, evidence and thresholds in; flags, claims and a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from walkback.core.measurements import Measurements
+from walkback.judge import claims as claim_rules
+from walkback.judge.check import run_checks
+from walkback.judge.claims import Claim
+from walkback.judge.evidence import Evidence
+from walkback.judge.flag import Flag
+from walkback.judge.modes import Mode, Step, chain, modes
+from walkback.judge.protocol import EDITIONS, Outcome, Verdict, decide, edition
+from walkback.judge.quantities import Quantities, quantities
+from walkback.judge.stats import Margin
+from walkback.judge.thresholds import DiagnosticThresholds
+
+
+@dataclass(frozen=True)
+class DiagnosticReport:
+    """What is known of one method on one network, and what follows from it."""
+
+    verdict: Outcome
+    flags: Mapping[str, Flag]
+    claims: Mapping[str, Claim]
+    reasons: tuple[str, ...]
+    thresholds: DiagnosticThresholds
+    protocol: str
+    verdicts: Mapping[str, Verdict]
+    """Of every edition, the deciding one among them."""
+    modes: tuple[Mode, ...]
+    chain: tuple[Step, ...]
+    quantities: Quantities
+    margin: Margin | None
+    """Accuracy over the deciding baseline, with its interval."""
+    measurements: Measurements
+    evidence: Evidence
+    method_name: str = ""
+    notes: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """Where it all comes from, as plain values: arch, data, digest, shell, provenance, rerun, ..."""
+
+    @property
+    def decision(self) -> Verdict:
+        """The deciding edition's verdict."""
+        return self.verdicts[self.protocol]
+
+    def rejudge(self, thresholds: DiagnosticThresholds | None = None, protocol: str | None = None) -> DiagnosticReport:
+        """The same measurements under other thresholds or another edition; nothing is measured again."""
+        return judge(
+            self.measurements,
+            self.evidence,
+            thresholds or self.thresholds,
+            protocol or self.protocol,
+            self.method_name,
+            self.notes,
+            self.context,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit card."""
+        from walkback.judge.document import document  # It is written for this class and imports it.
+
+        return document(self)
+
+    def __str__(self) -> str:
+        from walkback.judge.text import text
+
+        return text(self)
+
+
+def judge(
+    measurements: Measurements,
+    evidence: Evidence | None = None,
+    thresholds: DiagnosticThresholds | None = None,
+    protocol: str = "three",
+    method_name: str = "",
+    notes: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> DiagnosticReport:
+    """Judge stored measurements: pure, total, and without a model."""
+    edition(protocol)
+    t, known, around = thresholds or DiagnosticThresholds(), evidence or Evidence(), context or {}
+    q = quantities(measurements, t)
+    flags = run_checks(q, known, t)
+    verdicts = {name: decide(name, flags, bool(known.frozen)) for name in EDITIONS}
+    frozen = around.get("shell") not in (None, "none")
+    margin = claim_rules.depth_margin(known, _correct(measurements), t)
+    alignment = claim_rules.alignment(q, flags, t, frozen)
+    depth = claim_rules.depth(margin, flags["D3"], known, t, frozen)
+    found = modes(q, flags, alignment)
+    return DiagnosticReport(
+        verdict=verdicts[protocol].outcome,
+        flags=flags,
+        claims={"alignment": alignment, "depth": depth},
+        reasons=verdicts[protocol].reasons,
+        thresholds=t,
+        protocol=protocol,
+        verdicts=verdicts,
+        modes=found,
+        chain=chain(q, flags, known, depth, found, around),
+        quantities=q,
+        margin=margin,
+        measurements=measurements,
+        evidence=known,
+        method_name=method_name,
+        notes=notes,
+        context=around,
+    )
+
+
+def _correct(m: Measurements) -> tuple[bool, ...]:
+    stored = m.get("correct")
+    return () if stored is None else tuple(bool(value) for value in stored)

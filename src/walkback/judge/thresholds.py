@@ -1,0 +1,78 @@
+"""The protocol's thresholds, as fields: changing one needs no new measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from walkback.core import settings
+from walkback.core.errors import InputError
+from walkback.core.settings import above, at_least, convert
+
+
+@dataclass(frozen=True)
+class DiagnosticThresholds:
+    """Where each check draws its line; the first four are the papers', the others are ours."""
+
+    g_norm_floor: float = 1e-7
+    """D2 is raised under this gradient norm (@128): ten times the clamp of plain cosine functions."""
+    h_norm_explosion_ratio: float = 50.0
+    """D1 is raised above this growth from one hidden state to the next."""
+    stability_drift_ceiling: float = 0.30
+    """(c) is raised above this mean pairwise cosine of group gradients."""
+    frozen_acc_margin_pp: float = 2.0
+    """D3 is raised under this margin over the frozen baseline, in percentage points."""
+    direction_valid_cos: float = 0.995
+    """A sample's gradient direction is right where its cosine with the float64 replay reaches this."""
+    direction_valid_share: float = 0.95
+    """A layer's direction is valid where this share of samples is right."""
+    direction_noise_median: float = 0.9
+    """A layer's direction is noise where the median cosine with the replay is under this."""
+    cosine_eps: float = 1e-8
+    """The norm at which plain cosine functions clamp."""
+    clamp_share: float = 0.01
+    """A clamped cosine is distorted where more than this share of samples is under the clamp."""
+    concentration: float = 0.6
+    """One layer carries the alignment where its share exceeds this."""
+    concentration_layers: int = 3
+    """Fewer layers than this cannot be called concentrated."""
+    null_z: float = 3.0
+    """An alignment is outside its null from this many standard deviations."""
+    small_alignment: float = 0.05
+    """A detectable alignment under this is called small."""
+    confidence: float = 0.95
+    """The level of every interval."""
+    min_groups: int = 8
+    """Fewer groups of samples than this are measured, with a warning."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = convert(getattr(self, field.name), type(field.default), f"the threshold {field.name}")
+            object.__setattr__(self, field.name, value)
+        for name in ("g_norm_floor", "h_norm_explosion_ratio", "cosine_eps", "null_z", "confidence"):
+            above(getattr(self, name), 0, f"the threshold {name}")
+        for name in ("concentration_layers", "min_groups"):
+            at_least(getattr(self, name), 2, f"the threshold {name}")
+        _between(self, -1, 1, "stability_drift_ceiling", "direction_valid_cos", "direction_noise_median")
+        _between(self, 0, 1, "direction_valid_share", "clamp_share", "concentration", "small_alignment")
+        if self.confidence >= 1:
+            raise InputError(f"the threshold confidence is {self.confidence}; expected less than 1, such as 0.95.")
+        if self.direction_noise_median > self.direction_valid_cos:
+            raise InputError(
+                f"the threshold direction_noise_median is {self.direction_noise_median}, above direction_valid_cos "
+                f"({self.direction_valid_cos}): a direction cannot be valid and noise at once. Lower it."
+            )
+
+    def changed(self) -> dict[str, Any]:
+        """Those that are not at their defaults."""
+        return settings.changed(self)
+
+    def to_json(self) -> dict[str, Any]:
+        return settings.full(self)
+
+
+def _between(thresholds: DiagnosticThresholds, low: float, high: float, *names: str) -> None:
+    for name in names:
+        value = getattr(thresholds, name)
+        if not low <= value <= high:
+            raise InputError(f"the threshold {name} is {value}; expected a number from {low} to {high}.")

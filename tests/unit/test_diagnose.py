@@ -1,0 +1,184 @@
+"""From a model to a verdict: the function, the reference package's names, and stored runs."""
+
+from __future__ import annotations
+
+import json
+
+import foreign_models
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import walkback as wb
+from walkback.cli.main import main
+
+
+def batches(groups=8, seed=0):
+    draws = torch.Generator().manual_seed(seed)
+    return [(torch.randn(128, 6, generator=draws), torch.randint(4, (128,), generator=draws)) for _ in range(groups)]
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return foreign_models.Reference()
+
+
+def test_the_reference_packages_quick_start_runs_as_printed(model):
+    from protocol import DiagnosticReport, diagnose
+    from protocol.report import DiagnosticThresholds
+
+    report = diagnose(
+        model=model,
+        eval_batches=batches(),
+        headline_acc=0.306,
+        frozen_baseline_acc=0.349,
+        method_name="DFA",
+        notes="4-block d=256 ResMLP, CIFAR-10",
+    )
+    assert isinstance(report, DiagnosticReport)
+    assert report.protocol == "four"
+    assert report.verdict == "walked_back"
+    lines = str(report).splitlines()
+    assert lines[-1].startswith("VERDICT: needs walk-back: ")
+    assert all(any(line.startswith(name) for line in lines) for name in ("D1", "D2", "direction", "D3"))
+    custom = DiagnosticThresholds(
+        g_norm_floor=1e-6, h_norm_explosion_ratio=20.0, stability_drift_ceiling=0.30, frozen_acc_margin_pp=-10.0
+    )
+    assert diagnose(model, batches(), 0.306, 0.349, thresholds=custom).verdict == "trustworthy"
+    assert report.rejudge(custom).verdict == "trustworthy"
+    skipped = diagnose(model=model, eval_batches=batches(), headline_acc=0.306, frozen_baseline_acc=None)
+    assert skipped.verdict == "trustworthy"
+    assert "depth utility not checked" in str(skipped)
+
+
+def test_the_model_is_bit_identical_afterwards_and_nothing_is_trained(model):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.train()
+    wb.diagnose(model, batches(), 0.5, 0.4)
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_without_a_baseline_the_default_edition_is_inconclusive(model):
+    report = wb.diagnose(model, batches())
+    assert report.verdict == "inconclusive"
+    assert report.flags["D3"].status == "missing"
+    assert str(report).splitlines()[-1].startswith("VERDICT: inconclusive: ")
+
+
+def test_a_planted_explosion_with_a_collapsed_reference_is_walked_back(model):
+    """Mode 1: the first block's branch grows by 1e9, and the terminal norm divides the gradient by it."""
+    with torch.no_grad():
+        for parameter in model.blocks[0].net[3].parameters():
+            parameter.mul_(1e9)
+    report = wb.diagnose(model, batches(), 0.6, 0.3)
+    assert report.flags["D1"].status == "raised"
+    assert report.flags["D1"].layer in (0, 1)
+    assert report.flags["D2"].status == "raised"
+    assert report.verdict == "walked_back"
+
+
+def test_a_credit_is_measured_and_one_layer_carrying_it_all_is_seen(model):
+    draws = torch.Generator().manual_seed(3)
+    noise = [torch.randn(12, generator=draws) for _ in range(4)]
+
+    def credit(seen):
+        scale = [g.norm(dim=1, keepdim=True) for g in seen.reference]
+        random = [s * n.to(s) for s, n in zip(scale, noise, strict=True)]
+        return [seen.reference[0], *random[1:]]
+
+    report = wb.diagnose(model, batches(), 0.6, 0.3, credit=credit)
+    cosines = np.nanmean(report.measurements.arrays["credit_cos"], axis=1)
+    assert cosines[0] == pytest.approx(1, abs=1e-9)
+    assert np.abs(cosines[1:]).max() < 0.3
+    assert report.claims["alignment"].outcome == "walked_back"
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        ({"headline_acc": 30.6}, "not a percentage"),
+        ({"headline_acc": [0.3, 0.4], "frozen_baseline_acc": [0.1, 0.2, 0.3]}, "paired"),
+        ({"frozen_baseline_acc": {"shell": 0.3}}, "Unknown null 'shell'"),
+        ({"null": "x"}, "Unknown null 'x'"),
+        ({"protocol": "five"}, "five"),
+        ({"eval_batches": []}, "No evaluation batches"),
+        ({"eval_batches": [3]}, "expected a pair"),
+        ({"model": "net.pt"}, "expected a torch.nn.Module"),
+    ],
+)
+def test_mistakes_get_a_sentence(model, named, sentence):
+    chosen = {"model": model, "eval_batches": batches(2), **named}
+    with pytest.raises(wb.InputError, match=sentence):
+        wb.diagnose(**chosen)
+
+
+def test_a_custom_loss_needs_no_logits(model):
+    def regression(model, batch):
+        return F.mse_loss(model(batch[0]), torch.zeros(len(batch[0]), 4).to(batch[0]), reduction="none").mean(1)
+
+    report = wb.diagnose(model, batches(), 0.6, 0.3, step_fn=regression)
+    assert report.flags["D2"].status == "clear"
+    assert "correct" not in report.measurements.arrays
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    methods = ["bp", "bp:shell=bp", "dfa", "dfa:shell=method", "dfa:penalty=0.1"]
+    sizes = {"arch": "resmlp:d=16,depth=2", "data": "prototypes:train=640,test=1024"}
+    return {(r.method, r.seed): r for r in wb.train(methods, seeds=[1, 2], epochs=2, out=out, **sizes)}
+
+
+def test_a_stored_run_finds_its_baselines_over_all_seeds(runs, capsys):
+    result = runs["dfa", 1]
+    code = main(["diagnose", result.path, "--json"])
+    (card,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert card["verdict"] == {0: "trustworthy", 1: "walked_back", 2: "inconclusive"}[code]
+    margins = [100 * (runs["dfa", seed].test_acc - runs["dfa:shell=method", seed].test_acc) for seed in (1, 2)]
+    (depth,) = [check for check in card["checks"] if check["id"] == "D3"]
+    assert depth["value"] == pytest.approx(np.mean(margins))
+    assert card["statistics"]["n"] == 2
+    saved = json.loads((wb.load(result.path).path / "report.json").read_text())
+    assert saved == card
+    assert (wb.load(result.path).path / "measurements.npz").exists()
+
+
+def test_a_penalised_run_is_judged_against_the_same_shell(runs, capsys):
+    main(["diagnose", runs["dfa:penalty=0.1", 2].path, "--json"])
+    card = json.loads(capsys.readouterr().out)
+    margins = [100 * (runs["dfa:penalty=0.1", s].test_acc - runs["dfa:shell=method", s].test_acc) for s in (1, 2)]
+    (depth,) = [check for check in card["checks"] if check["id"] == "D3"]
+    assert depth["value"] == pytest.approx(np.mean(margins))
+
+
+def test_backprop_is_trivially_aligned_and_a_shell_makes_no_claim(runs, capsys):
+    main(["diagnose", runs["bp", 1].path, runs["dfa:shell=method", 1].path, "--json"])
+    bp, shell = map(json.loads, capsys.readouterr().out.splitlines())
+    assert bp["claims"]["alignment"]["outcome"] == "trivial"
+    assert shell["claims"]["alignment"]["outcome"] == "not_applicable"
+
+
+def test_a_run_without_its_feedback_or_with_anothers_is_refused(runs, tmp_path, capsys):
+    import shutil
+
+    for change in ("remove", "replace"):
+        copy = tmp_path / change / runs["dfa", 1].run
+        shutil.copytree(runs["dfa", 1].path, copy)
+        if change == "remove":
+            (copy / "rule.safetensors").unlink()
+        else:
+            shutil.copy(copy / "model.safetensors", copy / "rule.safetensors")
+        assert main(["diagnose", str(copy)]) == 3
+        assert "is damaged" in capsys.readouterr().err
+
+
+def test_explain_says_what_each_check_is(capsys):
+    assert main(["explain"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert main(["explain", "D2"]) == 0
+    assert "Misleads:" in capsys.readouterr().out
+    assert main(["explain", "D9"]) == 3
+    assert "Unknown diagnostic 'D9'" in capsys.readouterr().err

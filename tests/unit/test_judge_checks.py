@@ -1,0 +1,200 @@
+"""Each check: where it draws its line, what flips it, and what its reason says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_measurements import ALL, backprop, changed, concentrated, exploded, fake, healthy, noise, scaled
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walkback.judge.checks import CHECKS
+from walkback.judge.evidence import Evidence
+from walkback.judge.flag import Flag
+from walkback.judge.report import judge
+from walkback.judge.thresholds import DiagnosticThresholds
+
+FIELD = {
+    "D1": "h_norm_explosion_ratio",
+    "D2": "g_norm_floor",
+    "direction": "stability_drift_ceiling",
+    "D3": "frozen_acc_margin_pp",
+    "concentration": "concentration",
+}
+EVIDENCE = Evidence.of([0.30, 0.31, 0.32], {"method_shell": [0.33, 0.33, 0.36], "bp_shell": [0.42, 0.41, 0.43]})
+RAISES_ABOVE = {"D1": True, "D2": False, "direction": True, "D3": False, "concentration": True}
+
+
+def status_at(report, name, threshold):
+    return report.rejudge(replace(report.thresholds, **{FIELD[name]: threshold})).flags[name].status
+
+
+@pytest.mark.parametrize("case", ["healthy", "exploded", "concentrated"])
+@pytest.mark.parametrize("name", ["D1", "D2", "direction", "D3", "concentration"])
+def test_a_flag_flips_at_the_threshold_it_names(case, name):
+    report = judge(ALL[case](), EVIDENCE)
+    flag = report.flags[name]
+    if flag.flips_at >= 1 and name == "concentration":  # All of it in one layer: no threshold below 1 clears that.
+        assert status_at(report, name, 1.0) == "clear"
+        return
+    step = 1e-9 * abs(flag.flips_at)
+    sides = {status_at(report, name, flag.flips_at - step), status_at(report, name, flag.flips_at + step)}
+    assert sides == {"raised", "clear"}
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from(sorted(FIELD)), st.floats(0.01, 1.0), st.floats(0.01, 1.0))
+def test_flags_are_monotone_in_their_thresholds(name, one, other):
+    low, high = sorted((one, other))
+    report = judge(MIXED, EVIDENCE)
+    at_low, at_high = status_at(report, name, low), status_at(report, name, high)
+    if RAISES_ABOVE[name]:
+        assert not (at_low == "clear" and at_high == "raised")
+    else:
+        assert not (at_low == "raised" and at_high == "clear")
+
+
+MIXED = concentrated(growth=0.5, grad=0.3, group_cos=0.4)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(-12, 12).map(lambda power: 10.0**power))
+def test_the_scale_of_the_loss_moves_the_norm_and_nothing_else(factor):
+    base = healthy(fresh=0.0)
+    one, other = judge(base, EVIDENCE), judge(scaled(base, factor), EVIDENCE)
+    assert other.flags["D2"].value == pytest.approx(one.flags["D2"].value * factor)
+    assert other.verdict == one.verdict
+    assert other.claims == one.claims
+    for name in ("D1", "D3", "direction", "concentration"):
+        assert other.flags[name] == one.flags[name]
+    for mine, its in zip(one.quantities.layers, other.quantities.layers, strict=True):
+        assert mine.credit.cos == its.credit.cos
+        assert mine.direction == its.direction
+    for name, number in one.quantities.aggregates.to_json().items():
+        assert other.quantities.aggregates.to_json()[name]["value"] == pytest.approx(number["value"])
+
+
+def test_d1_names_the_layer_and_how_far_it_is_from_its_line():
+    grown = healthy()
+    norms = grown.arrays["hidden_norm"].copy()
+    norms[3:] *= 100
+    flag = judge(changed(grown, hidden_norm=norms)).flags["D1"]
+    assert (flag.status, flag.layer, flag.n) == ("raised", 3, 1024)
+    assert flag.value == pytest.approx(130)
+    assert flag.margin == pytest.approx(2.6)
+    assert judge(grown).flags["D1"].margin == pytest.approx(50 / 1.3)
+
+
+def test_d1_ignores_the_constant_cls_token():
+    grown = healthy(pool="cls")
+    norms = grown.arrays["hidden_norm"].copy()
+    norms[1:] *= 1000
+    assert judge(changed(grown, hidden_norm=norms)).flags["D1"].status == "clear"
+    alone = fake(blocks=1, pool="cls")
+    assert judge(alone).flags["D1"].status == "not_informative"
+
+
+def test_d1_with_states_that_are_not_finite():
+    grown = healthy()
+    norms = grown.arrays["hidden_norm"].copy()
+    norms[3, 5] = np.nan
+    flag = judge(changed(grown, hidden_norm=norms)).flags["D1"]
+    assert (flag.status, flag.shown) == ("missing", "INVALID")
+    assert "not finite for 1 of 1024 samples" in flag.reason
+    norms[1:] *= 1000
+    assert judge(changed(grown, hidden_norm=norms)).flags["D1"].status == "raised"
+    norms[3:] = np.inf
+    flag = judge(changed(grown, hidden_norm=norms)).flags["D1"]
+    assert (flag.status, flag.layer, flag.to_json()["value"]) == ("raised", 3, None)
+
+
+def test_d2_says_what_the_replay_found():
+    flag = judge(exploded()).flags["D2"]
+    assert flag.status == "raised"
+    assert "direction valid" in flag.reason
+    assert "clamp distorted" in flag.reason
+    assert "only code that clamps sees noise" in flag.reason
+    assert "|e| = 0.8" in flag.reason
+    assert "direction noise" in judge(noise()).flags["D2"].reason
+    assert "direction not checked" in judge(healthy(replay=False)).flags["D2"].reason
+
+
+def test_d2_is_quoted_for_a_batch_of_128_with_an_interval():
+    flag = judge(healthy(grad=4e-4)).flags["D2"]
+    assert flag.value == pytest.approx(4e-4)
+    low, high = flag.interval
+    assert low < flag.value < high
+    assert judge(fake(grad=0.0)).flags["D2"].flips_at is None
+
+
+def test_the_reason_of_d2_knows_about_float16():
+    assert "float16 ends at 6e-8" in judge(healthy(dtype="float16")).flags["D2"].reason
+
+
+def test_direction_is_invalid_where_the_reference_is_noise():
+    flag = judge(noise()).flags["direction"]
+    assert (flag.status, flag.shown, flag.value) == ("missing", "INVALID", None)
+    assert judge(healthy(group_cos=0.5)).flags["direction"].status == "raised"
+
+
+def test_d3_pairs_seeds_and_sets_the_nulls_side_by_side():
+    flag = judge(healthy(), EVIDENCE).flags["D3"]
+    assert (flag.value, flag.n, flag.counts) == (-3.0, 3, "paired seeds")
+    assert flag.margin == pytest.approx(-5.0)
+    assert "null bp_shell" in flag.reason
+    assert "which agrees" in flag.reason
+    split = Evidence.of(0.40, {"method_shell": 0.35, "bp_shell": 0.42})
+    assert "DISAGREES" in judge(healthy(), split).flags["D3"].reason
+    assert "null unnamed" in judge(healthy(), Evidence.of(0.40, 0.35)).flags["D3"].reason
+
+
+def test_d3_at_exactly_its_margin_is_clear():
+    assert judge(healthy(), Evidence.of(0.369, 0.349)).flags["D3"].status == "clear"
+
+
+def test_d3_says_what_was_not_given():
+    assert "no frozen baseline" in judge(healthy(), Evidence.of(0.4)).flags["D3"].reason
+    assert "no headline accuracy" in judge(healthy(), Evidence.of(None, 0.3)).flags["D3"].reason
+
+
+def test_concentration_is_reported_and_never_decides():
+    report = judge(concentrated(), Evidence.of(0.6, 0.3))
+    flag = report.flags["concentration"]
+    assert (flag.status, flag.layer) == ("raised", 1)
+    assert flag.value == pytest.approx(0.6 / 0.75, abs=1e-9)
+    assert not flag.decides
+    assert report.verdict == "trustworthy"
+    assert [mode.name for mode in report.modes] == ["concentrated credit"]
+
+
+def test_concentration_leaves_exact_layers_out_and_needs_three_others():
+    top = judge(healthy(cosines=[0.1, 0.1, 0.1, 0.1, 1.0], labels=["none"] * 4 + ["exact"])).flags["concentration"]
+    assert top.status == "clear"
+    assert judge(backprop()).flags["concentration"].status == "not_informative"
+    assert judge(healthy(blocks=1, cosines=[0.3, 0.0])).flags["concentration"].status == "not_informative"
+    assert judge(healthy(cosines=[0.0] * 5)).flags["concentration"].status == "not_informative"
+    assert judge(fake()).flags["concentration"].status == "missing"
+    assert judge(changed(healthy(), null_haar_std=None)).flags["concentration"].status == "missing"
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_every_case_has_all_flags_and_they_say_why(case):
+    flags = judge(ALL[case](), EVIDENCE).flags
+    assert list(flags) == ["D1", "D2", "direction", "D3", "concentration"]
+    assert all(isinstance(flag, Flag) and flag.reason for flag in flags.values())
+
+
+def test_checks_explain_themselves_from_their_docstrings():
+    entries = {entry.name: entry for entry in CHECKS.entries()}
+    assert set(entries) == {"d1", "d2", "d3", "direction", "concentration"}
+    for entry in entries.values():
+        assert entry.summary
+        assert {"Formula", "Threshold", "Misleads"} <= entry.facts.keys()
+
+
+def test_nothing_measured_is_missing_and_never_an_error():
+    report = judge(changed(fake(), **dict.fromkeys(fake().arrays)), thresholds=DiagnosticThresholds())
+    assert {flag.status for flag in report.flags.values()} == {"missing"}
+    assert report.verdict == "inconclusive"

@@ -1,0 +1,123 @@
+"""Alignment and depth, judged apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_measurements import backprop, changed, concentrated, exploded, fake, healthy, noise
+
+from walkback.judge.claims import Claim, alignment_of_seeds, holm_depth
+from walkback.judge.evidence import Evidence
+from walkback.judge.report import judge
+from walkback.judge.thresholds import DiagnosticThresholds
+
+
+def alignment(m, **context):
+    return judge(m, context=context).claims["alignment"]
+
+
+def depth(ours, theirs, **given):
+    return judge(healthy(), Evidence.of(ours, {"method_shell": theirs}, **given)).claims["depth"]
+
+
+@pytest.mark.parametrize(
+    ("m", "shown"),
+    [
+        (healthy(), "stands"),
+        (healthy(fresh=0.0), "stands"),
+        (healthy(fresh=0.25), "walked back: null"),
+        (healthy(cosines=[0.03] * 5), "detectable, small"),
+        (healthy(cosines=[-0.3] * 5), "walked back: null"),
+        (exploded(), "walked back: null"),
+        (noise(), "walked back: noise"),
+        (concentrated(), "walked back: one layer carries it"),
+        (backprop(), "trivial"),
+        (fake(), "not made"),
+        (healthy(replay=False), "inconclusive"),
+        (healthy(replay_cos=0.95), "inconclusive"),
+        (changed(healthy(), null_haar_std=None), "inconclusive"),
+        (healthy(blocks=1, cosines=[0.3, 0.3], site="input"), "inconclusive"),
+    ],
+)
+def test_what_becomes_of_an_alignment(m, shown):
+    assert alignment(m).shown == shown
+
+
+def test_noise_outside_the_layers_it_speaks_of_does_not_touch_the_claim():
+    m = healthy(replay_cos=[0.1, 1, 1, 1, 1])
+    assert alignment(m).outcome == "stands"
+
+
+def test_a_real_direction_under_the_clamp_still_makes_an_alignment():
+    assert alignment(healthy(grad=1e-12)).outcome == "stands"
+
+
+def test_frozen_blocks_claim_nothing():
+    report = judge(healthy(), Evidence.of(0.3, 0.3), context={"shell": "method"})
+    assert {claim.outcome for claim in report.claims.values()} == {"not_applicable"}
+    assert alignment(healthy(), shell="none").outcome == "stands"
+
+
+def test_over_seeds_an_alignment_stands_only_where_it_stands_in_each():
+    good, bad = alignment(healthy()), alignment(exploded())
+    assert alignment_of_seeds([good, good]).outcome == "stands"
+    claim = alignment_of_seeds([good, bad, good])
+    assert claim.shown == "walked back: null"
+    assert claim.reason.startswith("in 1 of 3 seeds")
+
+
+def test_depth_by_its_interval():
+    assert depth([0.61, 0.62, 0.615], [0.35, 0.35, 0.35]).outcome == "stands"
+    back = depth([0.30, 0.31, 0.305], [0.35, 0.35, 0.35])
+    assert back.shown == "walked back: no margin"
+    assert depth([0.36, 0.40, 0.38], [0.35, 0.35, 0.35]).outcome == "inconclusive"
+    assert depth([0.6], [0.35]).outcome == "inconclusive"
+    assert depth(None, 0.35).outcome == "not_made"
+    assert depth(0.6, None).outcome == "inconclusive"
+    assert depth(0.9, 0.9, bp_acc=0.8).outcome == "inconclusive"
+
+
+def test_one_seed_is_judged_over_samples_where_correctness_was_stored():
+    rng = np.random.default_rng(0)
+    base = rng.uniform(size=1024) < 0.35
+    better = base | (rng.uniform(size=1024) < 0.4)
+    claim = depth(float(better.mean()), float(base.mean()), correct=better, frozen_correct={"method_shell": base})
+    assert claim.outcome == "stands"
+    assert "1024 samples" in claim.reason
+    m = changed(healthy(), correct=base.astype(np.float64))
+    own = Evidence.of(0.35, {"method_shell": 0.6}, frozen_correct={"method_shell": better})
+    assert judge(m, own).claims["depth"].outcome == "walked_back"
+
+
+def test_holm_takes_back_what_does_not_survive_the_table():
+    t = DiagnosticThresholds()
+    claims = {"a": Claim("depth", "stands", "a", p=0.001), "b": Claim("depth", "stands", "b", p=0.03)}
+    claims |= {"c": Claim("depth", "inconclusive", "c", p=0.5), "d": Claim("depth", "not_made", "d")}
+    after = holm_depth(claims, t)
+    assert [claim.outcome for claim in after.values()] == ["stands", "inconclusive", "inconclusive", "not_made"]
+    assert "Holm" in after["b"].reason
+
+
+def test_the_chain_is_told_in_the_protocols_order():
+    report = judge(exploded(), Evidence.of(0.306, 0.349), context={"replay": "float64 agrees"})
+    questions = [step.question for step in report.chain]
+    for word, question in zip(("alone", "reference", "random", "mode"), questions, strict=True):
+        assert word in question
+    answers = [step.answer for step in report.chain]
+    assert answers[0].startswith("accuracy 0.306")
+    assert answers[1].startswith("yes: |g_4|")  # Small, but float64 reproduces it.
+    assert answers[2].startswith("no: ")
+    assert "1a scale growth, 1b reference collapse, 2 concentrated credit" in answers[3]
+    assert "replay: float64 agrees" in answers[3]
+    assert "no intervention, cross architecture evidence" in answers[3]
+
+
+def test_modes_by_name():
+    def names(m):
+        return [mode.name for mode in judge(m).modes]
+
+    assert names(healthy()) == []
+    assert names(healthy(cosines=[0.0] * 5)) == ["low credit"]
+    assert names(healthy(grad=1e-9, group_cos=0.6)) == ["reference collapse"]
+    assert "drift-dominated" in judge(healthy(grad=1e-9, group_cos=0.6)).modes[0].reason
+    assert "sample-specific" in judge(healthy(grad=1e-9)).modes[0].reason

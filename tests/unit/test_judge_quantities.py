@@ -1,0 +1,195 @@
+"""Quantities: definitions by hand, exclusions that are counted, and INVALID wherever a precondition failed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fake_measurements import ALL, backprop, changed, exploded, fake, healthy, noise
+
+from walkback.core.errors import InputError
+from walkback.judge.evidence import Evidence
+from walkback.judge.number import Number
+from walkback.judge.quantities import quantities
+from walkback.judge.report import judge
+from walkback.judge.thresholds import DiagnosticThresholds
+
+T = DiagnosticThresholds()
+
+
+def of(m):
+    return quantities(m, T)
+
+
+def test_the_aggregates_by_hand():
+    cosines = [0.5, 0.4, 0.3, 0.2, 0.1]
+    a = of(healthy(cosines=cosines)).aggregates
+    weights = 1.5 ** np.arange(4, -1, -1)
+    assert a.a1.value == pytest.approx(0.3)
+    assert a.a3.value == pytest.approx(0.3)
+    assert a.a4.value == pytest.approx((weights * cosines).sum() / weights.sum())
+    joint = (weights * cosines).sum() / np.sqrt(5 * (weights**2).sum())
+    assert a.a2.value == pytest.approx(joint, abs=1e-3)
+    assert a.deep_mean.value == pytest.approx(0.25)
+    assert a.deep_mean_papers.value == pytest.approx(0.25)
+    assert a.deep_mean_z.value == pytest.approx(0.25 / (0.01 / np.sqrt(4)))
+
+
+def test_deep_mean_follows_the_site_and_leaves_exact_layers_out():
+    cosines, labels = [0.0, 0.1, 0.2, 0.3, 1.0], ["none"] * 4 + ["exact"]
+    output = of(healthy(cosines=cosines, labels=labels)).aggregates
+    assert output.deep_layers == (1, 2, 3)
+    assert output.deep_mean.value == pytest.approx(0.2)
+    assert output.deep_mean_papers.value == pytest.approx(0.4)
+    given = of(healthy(cosines=cosines, site="input")).aggregates
+    assert given.deep_layers == (1, 2, 3)
+    assert of(backprop()).aggregates.deep_mean.status == "missing"
+
+
+def test_the_null_of_fresh_feedback_by_hand():
+    credit = of(healthy(fresh=0.05)).layers[2].credit
+    std = 0.01 * np.sqrt(20 / 19)
+    assert credit.fresh.mean == pytest.approx(0.05)
+    assert credit.fresh.z.value == pytest.approx((0.2 - 0.05) / (std * np.sqrt(1 + 1 / 20)))
+    assert credit.z.value == pytest.approx(0.2 / 0.01)
+
+
+def test_excluded_samples_are_counted_and_given_no_value():
+    m = healthy()
+    cosines = m.arrays["credit_cos"].copy()
+    expected = cosines[2, 10:].mean()
+    cosines[2, :10] = np.nan
+    credit = of(changed(m, credit_cos=cosines)).layers[2].credit
+    assert (credit.n, credit.excluded) == (1014, 10)
+    assert credit.cos.value == pytest.approx(expected)
+    assert "10 of 1024 samples excluded" in str(credit.cos)
+    cosines[2] = np.nan
+    q = of(changed(m, credit_cos=cosines))
+    assert q.layers[2].credit.cos.status == "invalid"
+    assert q.aggregates.a1.status == q.aggregates.deep_mean.status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("cosine", "status"), [(1.0, "valid"), (0.995, "valid"), (0.99, "degraded"), (0.9, "degraded"), (0.89, "noise")]
+)
+def test_the_direction_statement(cosine, status):
+    assert of(fake(replay_cos=cosine)).top.direction.status == status
+
+
+def test_five_samples_in_a_hundred_may_be_wrong():
+    m = fake()
+    cosines = m.arrays["grad_cos64"].copy()
+    cosines[-1, :51] = 0.0
+    assert of(changed(m, grad_cos64=cosines)).top.direction.status == "valid"
+    cosines[-1, :52] = 0.0
+    assert of(changed(m, grad_cos64=cosines)).top.direction.status == "degraded"
+
+
+def test_gradients_that_vanished_count_as_lost_and_those_that_never_were_do_not():
+    m = fake()
+    cosines = m.arrays["grad_cos64"].copy()
+    cosines[-1, :600] = np.nan
+    lost = of(changed(m, grad_cos64=cosines)).top.direction
+    assert lost.status == "noise"
+    assert lost.median == 1.0
+    assert "600 vanished" in lost.reason
+    norms = m.arrays["grad_norm64"].copy()
+    norms[-1, :600] = 0.0
+    fitted = of(changed(m, grad_cos64=cosines, grad_norm64=norms)).top.direction
+    assert (fitted.status, fitted.n) == ("valid", 424)
+
+
+def test_the_clamp_statement_looks_at_both_norms():
+    assert of(healthy(grad=1e-6)).top.clamp.status == "clear"
+    assert of(healthy(grad=5e-9)).top.clamp.status == "distorted"
+    m = healthy()
+    norms = m.arrays["credit_norm"].copy()
+    norms[-1] = 1e-7
+    assert of(changed(m, credit_norm=norms)).top.clamp.status == "distorted"
+
+
+def test_a_clamped_cosine_is_never_shown_without_its_label():
+    for layer in of(exploded(grad=1e-10)).layers:
+        assert "clamped at 1e-08, distorted" in str(layer.credit.clamped)
+    assert "(clamped at 1e-08)" in str(of(healthy()).top.credit.clamped)
+
+
+def test_without_a_replay_a_cosine_is_shown_with_its_caveat_and_claims_nothing():
+    report = judge(healthy(replay=False))
+    q = report.quantities
+    assert f"{q.top.credit.cos:.3f}" == "0.250 (direction not checked)"
+    assert f"{q.aggregates.a1:.2f}" == "0.26 (direction not checked)"
+    assert report.claims["alignment"].outcome == "inconclusive"
+
+
+def test_credit_that_float64_does_not_reproduce_is_invalid():
+    m = healthy()
+    bad = changed(m, credit_cos64=np.where(np.arange(5)[:, None] == 3, 0.1, np.ones((5, 1024))))
+    report = judge(bad)
+    assert "the credit is noise" in str(report.quantities.layers[3].credit.cos)
+    assert report.claims["alignment"].shown == "walked back: noise"
+    good = judge(changed(m, credit_cos64=np.ones((5, 1024))))
+    assert good.claims["alignment"].outcome == "stands"
+
+
+def test_invalid_wherever_it_appears():
+    report = judge(noise(), Evidence.of(0.6, 0.3))
+    q = report.quantities
+    for layer in (3, 4):
+        credit = q.layers[layer].credit
+        for number in (credit.cos, credit.clamped, credit.z):
+            assert number.value is None
+            assert f"{number:.3f}".startswith("INVALID (the reference is noise")
+    for number in (q.aggregates.a1, q.aggregates.a2, q.aggregates.a3, q.aggregates.a4, q.aggregates.deep_mean):
+        assert str(number).startswith("INVALID (it rests on layer 3: the reference is noise")
+    card = report.to_json()
+    for name in ("A1", "A2", "A3", "A4", "deep_mean", "deep_mean_papers", "concentration"):
+        assert card["aggregates"][name]["status"] == "invalid"
+        assert card["aggregates"][name]["value"] is None
+    assert card["claim"]["alignment"]["status"] == "invalid"
+    assert card["layers"][3]["credit"]["cos"]["value"] is None
+    assert {check["id"] for check in card["checks"] if check["shown"] == "INVALID"} == {"direction", "concentration"}
+    assert "INVALID (it rests on layer 3" in card["chain"][0]["answer"]
+    printed = str(report)
+    assert printed.count("INVALID") >= 6
+    rows = [line for line in printed.splitlines() if line.startswith(("3 ", "4 "))]
+    assert [row.split()[-1] for row in rows] == ["INVALID", "INVALID"]
+
+
+def test_the_cls_token_before_the_first_block_says_nothing():
+    q = of(healthy(pool="cls"))
+    assert "not informative" in str(q.layers[0].credit.cos)
+    assert q.aggregates.a1.value == pytest.approx(0.25)
+    assert "layer 0 left out: cls" in str(q.aggregates.a1)
+    assert 0 not in q.growth
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_every_number_of_a_card_is_finite_or_says_why(case):
+    card = judge(ALL[case](), Evidence.of([0.3, 0.31], [0.2, 0.2])).to_json()
+    json.dumps(card, allow_nan=False)
+
+
+def test_numbers_print_their_value_their_caveat_or_their_reason():
+    assert f"{Number.of(0.5):.2f}" == "0.50"
+    assert f"{Number.of(0.5, 'clamped'):.2f}" == "0.50 (clamped)"
+    assert f"{Number.missing('no replay'):.2f}" == "NOT MEASURED (no replay)"
+    assert str(Number.of(float("nan"))) == "INVALID (it is not a finite number)"
+    assert Number.invalid("x").short(".3f") == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"layers": 6}, r"'hidden_norm' has 5 along 'layer'; expected 6"),
+        ({"samples": 7}, r"has 1024 along 'sample'; expected 7"),
+        ({"groups": None}, r"'groups' is None; expected a whole number"),
+        ({"samples": 0}, r"hold no sample"),
+        ({"layers": 1}, r"hold no block"),
+        ({"labels": ["none"]}, r"1 labels for 5 hidden states"),
+    ],
+)
+def test_measurements_that_do_not_fit_together_are_refused(facts, said):
+    with pytest.raises(InputError, match=said):
+        judge(changed(healthy(), facts))

@@ -1,0 +1,164 @@
+"""Statistics: known table values, intervals that cover, and honest words."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walkback.core.errors import InputError
+from walkback.judge import student
+from walkback.judge.stats import (
+    detectable_margin,
+    holm,
+    mcnemar_margin,
+    mean_interval,
+    paired_margin,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    ("p", "df", "expected"),
+    [
+        (0.975, 1, 12.706205),
+        (0.975, 2, 4.302653),
+        (0.975, 4, 2.776445),
+        (0.975, 9, 2.262157),
+        (0.95, 5, 2.015048),
+        (0.995, 30, 2.749996),
+        (0.9, 100, 1.290075),
+        (0.5, 7, 0.0),
+        (0.025, 2, -4.302653),
+    ],
+)
+def test_t_quantiles_are_those_of_the_tables(p, df, expected):
+    assert student.quantile(p, df) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("t", "exact"), [(1.0, 0.75), (math.sqrt(3), 5 / 6), (-1.0, 0.25)])
+def test_one_degree_of_freedom_is_the_cauchy_distribution(t, exact):
+    assert student.cdf(t, 1) == pytest.approx(exact, abs=1e-12)
+
+
+def test_two_degrees_of_freedom_have_a_closed_form():
+    for t in (0.1, 1.0, 5.0, 80.0):
+        assert student.cdf(t, 2) == pytest.approx(0.5 + t / (2 * math.sqrt(2 + t * t)), abs=1e-13)
+
+
+def test_many_degrees_of_freedom_are_normal():
+    assert student.quantile(0.975, 1e7) == pytest.approx(student.normal_quantile(0.975), abs=1e-6)
+    assert student.normal_quantile(0.975) == pytest.approx(1.959963985, abs=1e-9)
+
+
+@given(st.floats(0.001, 0.999), st.integers(1, 200))
+def test_quantile_and_distribution_undo_each_other(p, df):
+    assert student.cdf(student.quantile(p, df), df) == pytest.approx(p, abs=1e-11)
+
+
+def test_a_far_tail_keeps_its_digits():
+    assert student.two_sided(1e6, 2) == pytest.approx(1e-12, rel=1e-5)
+
+
+@pytest.mark.parametrize(("n", "factor"), [(3, 3.26), (5, 1.68), (10, 1.00)])
+def test_the_detectable_margins_of_the_protocol(n, factor):
+    assert student.detectable_effect(n) == pytest.approx(factor, abs=0.005)
+
+
+def test_power_agrees_with_simulation():
+    rng, n = np.random.default_rng(1), 4
+    draws = rng.normal(student.detectable_effect(n), 1, (40_000, n))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(n))
+    assert (np.abs(t) > student.quantile(0.975, n - 1)).mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_paired_interval_by_hand():
+    margin = paired_margin([0.62, 0.61, 0.63], [0.35, 0.35, 0.35])
+    assert (margin.mean, margin.sd, margin.n) == (27.0, 1.0, 3)
+    half = 4.302653 / math.sqrt(3)
+    assert margin.interval == pytest.approx((27 - half, 27 + half), abs=1e-5)
+    assert detectable_margin(margin) == pytest.approx(3.264, abs=1e-3)
+
+
+def test_pairing_takes_out_what_the_seeds_share():
+    ours, theirs = [0.50, 0.60, 0.70], [0.45, 0.55, 0.65]
+    assert paired_margin(ours, theirs).sd == 0.0
+    assert paired_margin(ours, theirs).interval == (5.0, 5.0)
+
+
+def test_decimal_fractions_do_not_decide_a_margin_of_exactly_two_points():
+    assert paired_margin([0.37], [0.35]).mean == 2.0
+    assert paired_margin([0.369], [0.349]).mean == 2.0
+
+
+def test_one_number_for_several_seeds_is_not_paired_and_has_no_interval():
+    margin = paired_margin([0.3, 0.31, 0.32], [0.349])
+    assert (margin.counts, margin.interval, margin.n) == ("seeds", None, 3)
+    assert "Not paired" in words(margin)
+
+
+def test_mcnemar_covers_the_true_difference():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        u = rng.uniform(size=500)
+        ours, theirs = u < 0.6, (u < 0.5) ^ (rng.uniform(size=500) < 0.1)
+        truth = 100 * (0.6 - (0.5 * 0.9 + 0.5 * 0.1))
+        low, high = mcnemar_margin(ours, theirs).interval
+        hits += low <= truth <= high
+    assert 0.92 <= hits / 400 <= 0.98
+
+
+def test_mcnemar_by_hand_and_without_disagreement():
+    ours, theirs = [1] * 30 + [0] * 10 + [1] * 60, [0] * 30 + [1] * 10 + [1] * 60
+    margin = mcnemar_margin(ours, theirs)
+    assert margin.mean == 20.0
+    assert margin.n == 100
+    low, high = mcnemar_margin([1, 0] * 50, [1, 0] * 50).interval
+    assert low < 0 < high
+
+
+def test_mcnemar_needs_the_same_samples():
+    with pytest.raises(InputError, match=r"3 and 2 samples; expected the same samples"):
+        mcnemar_margin([1, 1, 0], [1, 0])
+
+
+def test_the_p_value_agrees_with_the_interval():
+    margin = paired_margin([0.40, 0.42, 0.41, 0.45], [0.36, 0.36, 0.36, 0.36])
+    low, high = margin.interval
+    assert margin.p_value(low) == pytest.approx(0.05, abs=1e-9)
+    assert margin.p_value(high) == pytest.approx(0.05, abs=1e-9)
+
+
+def test_holm_by_hand():
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert holm({}) == {}
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_never_makes_a_p_value_smaller(ps):
+    given_ps = {str(index): p for index, p in enumerate(ps)}
+    adjusted = holm(given_ps)
+    assert all(p <= adjusted[name] <= 1 for name, p in given_ps.items())
+
+
+def test_honest_words_for_one_two_and_three_seeds():
+    one = words(paired_margin([0.6], [0.3]))
+    assert "With 1 seed" in one
+    assert "no interval" in one
+    two = words(paired_margin([0.6, 0.62], [0.3, 0.3]))
+    assert "one degree of freedom" in two
+    three = words(paired_margin([0.62, 0.61, 0.63], [0.35, 0.35, 0.35]))
+    assert "With 3 seeds" in three
+    assert "can detect only margins above 3.3 pp" in three
+    assert "no spread was seen" in words(paired_margin([0.6, 0.6], [0.3, 0.3]))
+    assert "No accuracy margin" in words(None)
+    assert "says nothing about how another seed" in words(mcnemar_margin([1, 0, 1], [0, 0, 1]))
+
+
+def test_the_interval_of_a_mean():
+    assert mean_interval(np.array([1.0])) is None
+    assert mean_interval(np.array([1.0, 3.0])) == pytest.approx((2 - 12.706205, 2 + 12.706205), abs=1e-5)
