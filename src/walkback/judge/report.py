@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from walkback.core.measurements import Measurements
@@ -65,6 +66,12 @@ class DiagnosticReport:
         from walkback.judge.document import document  # It is written for this class and imports it.
 
         return document(self)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write report.json, .md, .tex, .html and measurements.npz into `folder`, and return their paths."""
+        from walkback.render.save import save_report  # A room above this one: asked for when it is needed.
+
+        return save_report(self, folder)
 
     def __str__(self) -> str:
         from walkback.judge.text import text

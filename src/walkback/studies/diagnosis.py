@@ -25,12 +25,12 @@ from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import Pool, measure, regroup
 from walkback.measure.subject import Credit, OwnSubject
 from walkback.nets.network import Leaves
+from walkback.render.save import MEASUREMENTS
 from walkback.studies import store
 from walkback.studies.provenance import describe, provenance
 from walkback.training.driver import prepare
 from walkback.training.recipe import Recipe, resolve
 
-MEASUREMENTS, REPORT = "measurements.npz", "report.json"
 SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
 

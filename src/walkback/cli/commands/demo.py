@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from walkback.core.errors import EXIT_DONE
-from walkback.core.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,16 +66,19 @@ def run(args: argparse.Namespace) -> int:
         "This is one seed: look at the size of a difference, not at its sign."
     )
     print(f"The runs are in {args.out}/; `walkback diagnose {args.out}` prints each verdict's reasons.")
+    # The last method is the one whose claim falls: the card worth looking at.
+    print(f"Report: {Path(results[len(METHODS) - 1].path) / 'report.html'}")
     return EXIT_DONE
 
 
 def _judged(path: Path) -> DiagnosticReport:
     import torch
 
-    from walkback.studies.diagnosis import REPORT, Judging, diagnose_run
+    from walkback.render.save import save_card
+    from walkback.studies.diagnosis import Judging, diagnose_run
 
     report = diagnose_run(path, Judging(), data_root=None, device=torch.device("cpu"))
-    write_atomic(path / REPORT, json.dumps(report.to_json(), allow_nan=False).encode())
+    save_card(report, path, ("html",))
     return report
 
 

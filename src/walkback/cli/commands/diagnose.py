@@ -3,7 +3,7 @@
 example: walkback diagnose runs/dfa*
 
 The frozen shells and backprop runs that lie finished in the same folder serve as baselines, over all their seeds.
-Numbers are kept in each run's folder (measurements.npz, report.json).
+Numbers and a page to read are kept in each run's folder (measurements.npz, report.json, report.html).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.core.files import write_atomic
-    from walkback.studies.diagnosis import REPORT, Judging, diagnose_run
+    from walkback.render.save import save_card
+    from walkback.studies.diagnosis import Judging, diagnose_run
     from walkback.studies.run import choose_device
     from walkback.studies.store import find_runs
 
@@ -42,10 +42,9 @@ def run(args: argparse.Namespace) -> int:
     verdicts = []
     for path in paths:
         report = diagnose_run(path, judging, data_root=args.data_root, device=device)
-        card = json.dumps(report.to_json(), allow_nan=False)
-        write_atomic(path / REPORT, card.encode())
+        save_card(report, path, ("html",))
         verdicts.append(report.verdict)
-        print(card if args.json else f"{report}\n")
+        print(json.dumps(report.to_json(), allow_nan=False) if args.json else f"{report}\n")
     # The worst verdict counts: one that must be walked back before one that could not be reached.
     worst = next((v for v in ("walked_back", "inconclusive") if v in verdicts), "trustworthy")
     return EXIT_CODES[worst]
