@@ -1,0 +1,88 @@
+"""Write audit cards as Markdown, LaTeX or one self-contained HTML page.
+
+example: walkback render runs/dfa* --format html
+
+Reads each run's report.json, which `walkback diagnose` writes, and measures nothing again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from walkback.core.errors import EXIT_DONE, InputError
+
+CHOICES = ("md", "tex", "html", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = "report.json files, folders with one, or folders of those"
+    parser.add_argument("cards", nargs="+", type=Path, metavar="RUN_OR_CARD", help=what)
+    parser.add_argument("--format", nargs="+", choices=CHOICES, default=("md", "tex", "html"), help="what to write")
+    parser.add_argument("--out", type=Path, help="folder for the files (default: beside each card)")
+    parser.add_argument("--stdout", action="store_true", help="print one card in one format; write nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    from walkback.core.files import explained, write_atomic
+    from walkback.judge.card import read_card
+    from walkback.render.formats import render
+
+    paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given)))
+    forms = list(dict.fromkeys(args.format))
+    if args.stdout and (len(paths) != 1 or len(forms) != 1 or args.out):
+        raise InputError(
+            f"--stdout prints one card in one format; got {len(paths)} cards and the formats {', '.join(forms)}"
+            f"{' and --out' if args.out else ''}. Name one card and one --format, or leave --stdout out."
+        )
+    # All are read before anything is written: a damaged one stops the rest before it starts.
+    cards = {path: read_card(path) for path in paths}
+    if args.stdout:
+        print(render(cards[paths[0]], forms[0]), end="")
+        return EXIT_DONE
+    targets = plan(paths, args.out)
+    if args.out:
+        with explained(args.out, "create"):
+            args.out.mkdir(parents=True, exist_ok=True)
+    for path, card in cards.items():
+        for form in forms:
+            target = targets[path].with_name(f"{targets[path].name}.{form}")
+            if target.resolve() != path.resolve():  # The card itself is left as it is.
+                write_atomic(target, render(card, form).encode())
+            print(target)
+    return EXIT_DONE
+
+
+def find_cards(given: Path) -> list[Path]:
+    """The card at a path, in a folder, or in the folders of a folder."""
+    from walkback.render.save import CARD
+
+    if given.is_file():
+        return [given]
+    if not given.is_dir():
+        raise InputError(f"There is no file or folder {given}. Name a {CARD} or a folder with one.")
+    if (given / CARD).is_file():
+        return [given / CARD]
+    found = sorted(path for path in given.glob(f"*/{CARD}") if not path.parent.name.startswith("."))
+    if not found:
+        raise InputError(
+            f"There is no {CARD} in {given}. `walkback diagnose {given}` writes one for each finished run."
+        )
+    return found
+
+
+def plan(paths: Sequence[Path], out: Path | None) -> dict[Path, Path]:
+    """Where each card's files go, without their endings; two cards never share a name."""
+    from walkback.render.save import CARD
+
+    if out is None:
+        return {path: path.with_name(path.stem) for path in paths}
+    names = {path: path.resolve().parent.name if path.name == CARD else path.stem for path in paths}
+    for path, name in names.items():
+        same = [other for other in paths if names[other] == name and other != path]
+        if same:
+            raise InputError(
+                f"{path} and {same[0]} would both be written as {name}. Render them into folders of their own."
+            )
+    return {path: out / name for path, name in names.items()}

@@ -1,0 +1,75 @@
+"""Numbers as they are printed: formatted once, here, and the same in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NOTHING = "–"
+WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place of a table; a number that may not be used has a word there, no value, and a reason."""
+
+    text: str
+    value: float | None = None
+    reason: str = ""
+
+    @property
+    def full(self) -> str:
+        return f"{self.text} ({self.reason})" if self.reason else self.text
+
+
+def number(given: Mapping[str, Any], spec: str) -> Cell:
+    """A number of the card: its value, or INVALID / NOT MEASURED; both with their reason."""
+    if given["status"] != "ok":
+        return Cell(WORDS[given["status"]], None, given["reason"])
+    return Cell(format(given["value"], spec), given["value"], given["reason"])
+
+
+def counted(n: int, what: str) -> str:
+    """`3 paired seeds`, `1 paired seed`."""
+    return f"{n} {what.removesuffix('s') if n == 1 else what}"
+
+
+def maybe(value: float | None, spec: str, unit: str = "") -> str:
+    return NOTHING if value is None else f"{value:{spec}} {unit}".strip()
+
+
+def interval(given: Sequence[float] | None, spec: str, unit: str = "") -> str:
+    if given is None:
+        return NOTHING
+    low, high = (format(end, spec) for end in given)
+    return f"[{low}, {high}] {unit}".strip()
+
+
+def accuracies(given: Sequence[float]) -> str:
+    """One accuracy per seed, or none."""
+    return ", ".join(f"{value:.3f}" for value in given) or "not given"
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested values as `key: text` lines; a mapping of plain values fits on one line."""
+    lines = []
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, Mapping) and any(isinstance(inner, Mapping) for inner in item.values()):
+            lines += flat(item, f"{name}.")
+        elif isinstance(item, Mapping):
+            lines.append((name, ", ".join(f"{inner}={plain(found)}" for inner, found in item.items()) or NOTHING))
+        else:
+            lines.append((name, plain(item)))
+    return lines
+
+
+def plain(value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(plain, value)) or NOTHING
+    return str(value)

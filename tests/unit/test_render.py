@@ -1,0 +1,320 @@
+"""Cards on paper and on screen: the same numbers in every format, no number that may not be shown, nothing but text."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib import resources
+
+import pytest
+from fake_measurements import ALL, healthy
+
+from walkback.cli.main import main
+from walkback.core.errors import InputError
+from walkback.core.measurements import Measurements
+from walkback.judge.card import read_card
+from walkback.judge.evidence import Evidence
+from walkback.judge.report import judge
+from walkback.render import latex, markdown
+from walkback.render.cards import view
+from walkback.render.formats import FORMATS, PAGES, render
+
+SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
+CONTEXT = {
+    "arch": "resmlp",
+    "data": "cifar10",
+    "digest": "3552bc907d78bea24cf445f10143debd93400cc63cfc2c099b56fb85ebd06764",
+    "provenance": {"versions": {"python": "3.11"}, "config": {"method": {"name": "dfa"}}, "loss": float("nan")},
+    "rerun": ["walkback diagnose runs/dfa --protocol three"],
+}
+NASTY = "<script>alert(1)</script> a_b 50% & #1 {x} \\y $z$ ~^ |h| [i] --é ‖ 中 `*"
+
+
+def report_of(case="exploded", evidence=SEEDS, **given):
+    return judge(ALL[case](), evidence, **({"method_name": "DFA", "context": CONTEXT} | given))
+
+
+def card_of(case="exploded", evidence=SEEDS, **given):
+    return report_of(case, evidence, **given).to_json()
+
+
+class Page(HTMLParser):
+    """A page's text and elements; complains of tags that do not match."""
+
+    def __init__(self, source):
+        super().__init__(convert_charrefs=True)
+        self.texts, self.elements, self.open = [], [], []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+def strings(shown):
+    """Every string a format must show."""
+    yield from (shown.word, shown.why, shown.facts, shown.title, *shown.beside)
+    for section in shown.sections:
+        yield section.title
+        yield from section.heads
+        yield from (cell for row in section.rows for cell in row)
+        yield from (text for _, text in section.notes)
+
+
+def normal(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("evidence", [Evidence(), Evidence.of(0.306, 0.349), SEEDS])
+def test_every_format_shows_the_same_strings(case, evidence):
+    card = card_of(case, evidence)
+    pages = {
+        "md": (normal(render(card, "md")), markdown.escape),
+        "tex": (normal(render(card, "tex").replace(r"\allowbreak{}", "")), latex.escape),
+        "html": (Page(render(card, "html")).text, normal),
+    }
+    for text in strings(view(card)):
+        for form, (page, escape) in pages.items():
+            # A command stands as it is in an indented block.
+            assert escape(text) in page or (form == "md" and text in card["rerun"]), (form, text)
+
+
+def test_the_strings_are_the_cards_numbers():
+    card = card_of("fresh")
+    shown = view(card)
+    for check, row in zip(card["checks"], shown.section("checks").rows, strict=True):
+        assert row[1] == f"{check['value']:.3g} {check['unit']}".strip()
+        assert row[3].endswith(f" {check['threshold']:g}")
+        assert row[4] == check["shown"]
+        assert row[6].startswith(str(check["n"]))
+    for layer, row in zip(card["layers"], shown.section("layers").rows, strict=True):
+        assert row[1] == f"{layer['hidden_norm']['value']:.3g}"
+        assert row[2] == f"{layer['grad_norm_128']['value']:.3g}"
+        assert row[3] == f"{layer['cos64']['median']:.4f}"
+        assert row[6] == f"{layer['credit']['cos']['value']:+.3f}"
+        assert row[7] == f"±{3 * layer['credit']['null_std']:.3f}"
+    statistics = dict(shown.section("statistics").rows)
+    assert statistics["margin over the frozen baseline"] == f"{card['statistics']['mean']:+.2f} pp"
+    assert statistics["n"] == "3 paired seeds, by seed"
+    assert dict(shown.numbers)["D1"] == shown.section("checks").rows[0][1]
+
+
+@pytest.mark.parametrize("form", PAGES)
+def test_an_invalid_number_is_a_word_with_its_reason(form):
+    card = card_of("noise")
+    reason = card["layers"][4]["credit"]["cos"]["reason"]
+    assert reason
+    text = render(card, form)
+    text = Page(text).text if form == "html" else text.replace(r"\allowbreak{}", "")
+    escape = {"md": markdown.escape, "tex": latex.escape, "html": normal}[form]
+    assert f"INVALID ({escape(reason)})" in normal(text)
+    check = next(check for check in card["checks"] if check["shown"] == "INVALID")
+    assert f"INVALID ({check['reason']})" == dict(view(card).numbers)[check["id"]]
+    # And where nothing was measured, that.
+    text = render(card_of("no credit"), form)
+    assert "NOT MEASURED (no credit was measured)" in normal(Page(text).text if form == "html" else text)
+
+
+def test_a_check_that_is_not_ok_shows_no_value_even_if_the_card_holds_one():
+    card = card_of("noise")
+    check = next(check for check in card["checks"] if check["shown"] == "INVALID")
+    check |= {"value": 0.123456, "flips_at": 0.123456, "interval": [0.123456, 0.2]}
+    for form in PAGES:
+        assert "0.123" not in render(card, form)
+
+
+def test_a_verdict_never_hides_what_speaks_against_it():
+    card = card_of("noise")
+    assert card["verdict"] == "trustworthy"
+    for form in PAGES:
+        text = render(card, form)
+        assert "D2 FAIL" in text
+        assert "Edition four concludes otherwise: NEEDS WALK-BACK" in text
+        assert "alignment walked back" in text
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_the_page_is_self_contained_and_small(case):
+    source = render(card_of(case), "html")
+    page = Page(source)
+    assert len(source.encode()) < 60_000
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "use", "image"}
+    for _, attributes in page.elements:
+        assert not attributes.keys() & {"src", "href", "srcset", "action", "style", "onload", "onclick"}
+    assert not re.search(r"https?://|@import|url\(|javascript:", source)
+    assert [tag for tag, _ in page.elements].count("svg") == 4
+    assert source.index('class="verdict') < source.index("<section")
+
+
+def test_a_deep_network_still_fits():
+    card = judge(healthy(blocks=48, cosines=[0.1] * 49, growth=1.02), SEEDS, method_name="deep").to_json()
+    assert len(render(card, "html").encode()) < 60_000
+
+
+def test_the_strip_has_the_floor_the_null_and_the_values():
+    source = render(card_of("exploded"), "html")
+    assert 'class="floor"' in source
+    assert "floor 1e-07" in source
+    assert 'class="null"' in source
+    assert "<title>layer 0: +0.400</title>" in source
+    assert 'class="cross"' not in source
+    assert 'class="cross"' in render(card_of("noise"), "html")
+    assert ">exact</text>" in render(card_of("backprop"), "html")
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 5e-324, 1e300, 1.7e308])
+def test_extreme_norms_are_drawn(value):
+    card = card_of("healthy")
+    for layer in card["layers"]:
+        layer["hidden_norm"]["value"] = layer["grad_norm_128"]["value"] = value
+    source = render(card, "html")
+    Page(source)
+    assert not re.search(r'"(nan|inf|-inf)"', source)
+
+
+def test_strangers_names_stay_text():
+    card = card_of(method_name=NASTY, notes=NASTY, context=CONTEXT | {"arch": NASTY, "rerun": [NASTY]})
+    page = Page(render(card, "html"))
+    assert NASTY in page.text
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert "<script>" not in render(card, "md").replace(f"    {NASTY}", "")
+    assert r"a\_b 50\% \& \#1 \{x\} \textbackslash{}y \$z\$" in render(card, "tex")
+    assert r"-{}-é \ensuremath{\|} {[}U+4E2D{]}" in render(card, "tex")
+
+
+@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("name", ["DFA", NASTY])
+def test_the_latex_is_sound(case, name):
+    source = render(card_of(case, method_name=name, notes=name), "tex")
+    assert r"\newcommand{\wbVerdict}{" in source
+    body = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
+    bare = re.sub(r"\\[\\{}%_&#$|]", "", body)  # Without what is escaped.
+    depth = 0
+    for character in bare:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert not re.search(r"[%#$_^~|<>]", bare)
+    for line in bare.splitlines():
+        assert "&" not in line or line.count("&") in (2, 6, 9)
+    begun, ended = re.findall(r"\\begin\{(\w+)\}", body), re.findall(r"\\end\{(\w+)\}", body)
+    assert sorted(begun) == sorted(ended)
+    names = re.findall(r"\\newcommand\{(\\[^}]*)\}", body)
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"\\wb[A-Za-z]+", found) for found in names)
+
+
+def test_the_template_is_in_the_package():
+    assert resources.files("walkback.render").joinpath("templates", "card.html").is_file()
+
+
+def test_rendering_needs_no_torch():
+    code = (
+        "import sys, pkgutil, importlib, walkback.render as room\n"
+        "for found in pkgutil.walk_packages(room.__path__, 'walkback.render.'): importlib.import_module(found.name)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_damaged_card_is_not_rendered():
+    card = copy.deepcopy(card_of())
+    del card["checks"][0]["n"]
+    for form in PAGES:
+        with pytest.raises(InputError, match=r"lacks the key 'checks\[0\]\.n'"):
+            render(card, form)
+
+
+def test_a_report_saves_everything(tmp_path):
+    report = report_of()
+    written = report.save(tmp_path / "new" / "folder")
+    assert sorted(path.name for path in written) == [
+        "measurements.npz",
+        "report.html",
+        "report.json",
+        "report.md",
+        "report.tex",
+    ]
+    assert sorted((tmp_path / "new" / "folder").iterdir()) == sorted(written)
+    card = read_card(tmp_path / "new" / "folder" / "report.json")
+    assert card == report.to_json()
+    for form in PAGES:
+        assert (tmp_path / "new" / "folder" / f"report.{form}").read_text() == render(card, form)
+    Measurements.load(tmp_path / "new" / "folder" / "measurements.npz")
+
+
+class TestCommand:
+    @pytest.fixture
+    def runs(self, tmp_path):
+        for name in ("one", "two"):
+            (tmp_path / "runs" / name).mkdir(parents=True)
+            (tmp_path / "runs" / name / "report.json").write_text(json.dumps(card_of(method_name=name)))
+        (tmp_path / "runs" / "not judged").mkdir()
+        return tmp_path / "runs"
+
+    def test_pages_lie_beside_their_card(self, runs, capsys):
+        before = (runs / "one" / "report.json").read_bytes()
+        assert main(["render", str(runs / "one"), "--format", "md", "html", "json"]) == 0
+        paths = [runs / "one" / f"report.{form}" for form in ("md", "html", "json")]
+        assert capsys.readouterr().out.splitlines() == list(map(str, paths))
+        assert paths[0].read_text() == render(card_of(method_name="one"), "md")
+        assert (runs / "one" / "report.json").read_bytes() == before
+        assert not (runs / "one" / "report.tex").exists()
+
+    def test_a_folder_of_runs_into_another(self, runs, tmp_path):
+        assert main(["render", str(runs), str(runs / "one" / "report.json"), "--out", str(tmp_path / "out")]) == 0
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert names == {f"{name}.{form}" for name in ("one", "two") for form in PAGES}
+
+    @pytest.mark.parametrize("form", FORMATS)
+    def test_stdout(self, runs, capsys, form):
+        assert main(["render", str(runs / "one"), "--format", form, "--stdout"]) == 0
+        assert capsys.readouterr().out == render(card_of(method_name="one"), form)
+        assert [path.name for path in (runs / "one").iterdir()] == ["report.json"]
+
+    @pytest.mark.parametrize("words", [["--stdout"], ["--stdout", "--format", "md"], ["--format", "pdf"]])
+    def test_what_does_not_go_together(self, runs, words, capsys):
+        given = runs if "md" in words else runs / "one"
+        assert main(["render", str(given), *words]) == 3
+        assert capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [("none", "There is no file or folder"), ("not judged", "There is no report.json in"), ("bad", "is not JSON")],
+    )
+    def test_missing_and_damaged_cards_are_refused_before_anything_is_written(self, runs, name, said, capsys):
+        (runs / "bad").mkdir()
+        (runs / "bad" / "report.json").write_bytes((runs / "one" / "report.json").read_bytes()[:-20])
+        assert main(["render", str(runs / "one"), str(runs / name)]) == 3
+        assert said in capsys.readouterr().err
+        assert [path.name for path in (runs / "one").iterdir()] == ["report.json"]
+
+    def test_two_cards_of_one_name(self, runs, tmp_path, capsys):
+        (tmp_path / "other" / "one").mkdir(parents=True)
+        (tmp_path / "other" / "one" / "report.json").write_bytes((runs / "one" / "report.json").read_bytes())
+        words = ["render", str(runs), str(tmp_path / "other"), "--out", str(tmp_path / "out")]
+        assert main(words) == 3
+        assert "would both be written as one" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
