@@ -251,7 +251,13 @@ class TestTrain:
 
     def test_a_real_interrupt_ends_with_exit_code_2_and_no_traceback(self, tmp_path):
         line = [sys.executable, "-m", "walkback", "train", *TINY, "--epochs", "10000"]
-        with subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+        def heed_interrupts():
+            # A shell that starts the tests in the background has them ignore interrupts, and their children too.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+        with subprocess.Popen(line, cwd=tmp_path, preexec_fn=heed_interrupts, **pipes) as process:
             try:
                 while not list(tmp_path.glob("runs/*/train.jsonl")) and process.poll() is None:
                     os.sched_yield()
