@@ -175,6 +175,11 @@ def test_a_run_without_its_feedback_or_with_anothers_is_refused(runs, tmp_path, 
         assert "is damaged" in capsys.readouterr().err
 
 
+def test_a_folder_without_runs_is_a_mistake_not_a_success(tmp_path, capsys):
+    assert main(["diagnose", str(tmp_path)]) == 3
+    assert "There is no run in" in capsys.readouterr().err
+
+
 def test_explain_says_what_each_check_is(capsys):
     assert main(["explain"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5

@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, InputError
 
 EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
 
@@ -36,7 +36,14 @@ def run(args: argparse.Namespace) -> int:
     from walkback.studies.run import choose_device
     from walkback.studies.store import find_runs
 
-    paths = [path for given in args.runs for path in find_runs(given)]
+    paths = []
+    for given in args.runs:
+        found = find_runs(given)
+        if not found:
+            raise InputError(
+                f"There is no run in {given}. A run is a folder with a run.json; `walkback train` makes them."
+            )
+        paths += found
     device = choose_device(args.device)
     judging = Judging(protocol=args.protocol, null=args.null)
     verdicts = []
