@@ -23,12 +23,11 @@ def reports(out: Path) -> list[DiagnosticReport]:
     """Train the methods and their shells into `out`, and judge the methods."""
     import torch
 
-    from walkback.studies.diagnosis import Judging, diagnose_run
+    from walkback.studies.diagnosis import Judging, diagnose_runs
 
     results = train([*EXPECTED, *SHELLS], arch=ARCH, seeds=SEED, epochs=EPOCHS, lr=LR, out=out, device="cpu")
-    chosen = results[: len(EXPECTED)]
-    judging = Judging(protocol="four")
-    return [diagnose_run(Path(r.path), judging, data_root=None, device=torch.device("cpu")) for r in chosen]
+    paths = [Path(result.path) for result in results[: len(EXPECTED)]]
+    return list(diagnose_runs(paths, Judging(protocol="four"), data_root=None, device=torch.device("cpu")))
 
 
 def main() -> int:

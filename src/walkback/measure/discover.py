@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.foreign import Call, ForeignSubject, Kind, StepFn, call, cast, check_calls, watched
+from walkback.measure.foreign import Call, ForeignSubject, Kind, StepFn, call, check_calls, watched
+from walkback.measure.inputs import cast
 
 Blocks = str | Sequence[str] | Sequence[nn.Module]
 

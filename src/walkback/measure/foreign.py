@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
+from walkback.measure.inputs import cast
 from walkback.measure.subject import FrozenPass, Subject, finish
 
 StepFn = Callable[[nn.Module, Any], Tensor]
@@ -167,14 +168,3 @@ def first_tensor(value: Any) -> Tensor | None:
     elif isinstance(value, tuple | list):
         parts = value
     return next((found for part in parts if (found := first_tensor(part)) is not None), None)
-
-
-def cast(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """Inputs on the model's device, floats in its precision."""
-    if isinstance(value, Tensor):
-        return value.to(device, dtype) if value.is_floating_point() else value.to(device)
-    if isinstance(value, dict):
-        return {key: cast(part, dtype, device) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return tuple(cast(part, dtype, device) for part in value)
-    return value

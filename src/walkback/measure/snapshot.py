@@ -13,8 +13,10 @@ from torch import Tensor
 
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
+from walkback.measure.inputs import map_tensors
 from walkback.measure.subject import Credit, FrozenPass, OwnSubject, Subject
 from walkback.measure.vectors import clamped_cosines, cosines, haar_std, norms, rows, units
+from walkback.nets.network import Leaves
 
 Pool = Literal["auto", "cls", "mean", "all"]
 FRESH_DRAWS = 20
@@ -46,7 +48,8 @@ def measure(
     """
     groups = regroup(batches)
     twin, why_not = _twin(subject)
-    taken = [_take(subject, twin, x, y, credit) for x, y in groups]
+    fresh = _fresh_states(twin) if credit is None else []
+    taken = [_take(subject, twin, x, y, credit, fresh) for x, y in groups]
     chosen = _choose_pool(taken[0].seen, pool)
     arrays = _arrays(taken, chosen)
     full = sum(len(g.seen.losses) == GROUP for g in taken)
@@ -79,7 +82,11 @@ def regroup(batches: Iterable[Any]) -> list[tuple[Any, Tensor | None]]:
     if y is not None and len(y) != count:
         raise InputError(f"The evaluation batches hold {count} samples but {len(y)} labels.")
     starts = range(0, count, GROUP)
-    return [(_cut(x, start), None if y is None else y[start : start + GROUP]) for start in starts]
+    return [(_cut(x, start), None if y is None else _cut(y, start)) for start in starts]
+
+
+def _cut(value: Any, start: int) -> Any:
+    return map_tensors(lambda leaf: leaf[start : start + GROUP], value)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
@@ -112,14 +119,6 @@ def _length(x: Any) -> int:
     return len(_leaves(x)[0])
 
 
-def _cut(x: Any, start: int) -> Any:
-    if isinstance(x, Tensor):
-        return x[start : start + GROUP]
-    if isinstance(x, dict):
-        return {key: _cut(part, start) for key, part in x.items()}
-    return tuple(_cut(part, start) for part in x)
-
-
 def _hash(groups: Sequence[tuple[Any, Tensor | None]]) -> str:
     state = hashlib.sha256()
     for x, y in groups:
@@ -136,30 +135,28 @@ def _twin(subject: Subject) -> tuple[Subject | None, str]:
         return None, f"the model cannot be copied to float64 ({str(error).splitlines()[0]})"
 
 
-def _take(subject: Subject, twin: Subject | None, x: Any, y: Tensor | None, credit: Credit | None) -> Group:
+def _fresh_states(twin: Subject | None) -> list[Leaves]:
+    """The rule's feedback drawn anew, 20 times; none where it has no feedback or there is no rule."""
+    if not isinstance(twin, OwnSubject):
+        return []
+    drawn = (twin.fresh_state(draw) for draw in range(FRESH_DRAWS))
+    return [state for state in drawn if state is not None]
+
+
+def _take(
+    subject: Subject, twin: Subject | None, x: Any, y: Tensor | None, credit: Credit | None, fresh: Sequence[Leaves]
+) -> Group:
     seen = subject.run(x, y)
-    replay = twin.run(_doubled(x), y) if twin else None
+    replay = twin.run(x, y) if twin else None
 
     def credits_of(who: Subject, what: FrozenPass) -> list[Tensor] | None:
         made = credit(what) if credit else who.credit(what)
         return None if made is None else _checked(made, what)
 
     group = Group(seen, replay, credits_of(subject, seen), credits_of(twin, replay) if twin and replay else None)
-    if credit is None and isinstance(twin, OwnSubject) and replay and group.credit64:
-        for draw in range(FRESH_DRAWS):
-            state = twin.fresh_state(draw)
-            if state is None:
-                break
-            group.fresh.append(list(twin.credit_with(replay, state)))
+    if isinstance(twin, OwnSubject) and replay:
+        group.fresh.extend(list(twin.credit_with(replay, state)) for state in fresh)
     return group
-
-
-def _doubled(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x.double() if x.is_floating_point() else x
-    if isinstance(x, dict):
-        return {key: _doubled(part) for key, part in x.items()}
-    return tuple(_doubled(part) for part in x)
 
 
 def _checked(credits: Sequence[Tensor], seen: FrozenPass) -> list[Tensor]:

@@ -19,6 +19,7 @@ from walkback.core.errors import InputError
 from walkback.core.rng import generator
 from walkback.credit.rule import CreditRule
 from walkback.credit.trace import one_hot, softmax_error, trace
+from walkback.measure.inputs import cast
 from walkback.nets.network import Leaves, Network, part
 
 
@@ -100,6 +101,7 @@ class OwnSubject(Subject):
 
     def run(self, x: Any, y: Tensor | None) -> FrozenPass:
         assert y is not None, "our own networks are classifiers"
+        x = cast(x, self.dtype, self.device)
         with torch.enable_grad():
             states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
             for block in range(self._net.depth):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from walkback.core.config import RunConfig
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Measurements
 from walkback.core.settings import Choice
-from walkback.data.dataset import Dataset
+from walkback.data.dataset import Dataset, DataSource
 from walkback.data.feed import TestSet
 from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.report import DiagnosticReport, judge
@@ -25,7 +25,7 @@ from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import Pool, measure, regroup
 from walkback.measure.subject import Credit, OwnSubject
 from walkback.nets.network import Leaves
-from walkback.render.save import MEASUREMENTS
+from walkback.render.save import MEASUREMENTS, save_card
 from walkback.studies import store
 from walkback.studies.provenance import describe, provenance
 from walkback.training.driver import prepare
@@ -66,15 +66,31 @@ def diagnose_model(
         subject = subject_of(model, blocks, *groups[0], step_fn)
         taken = measure(subject, groups, credit=credit, pool=pool)
     context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ())}
-    thresholds = judging.thresholds or DiagnosticThresholds()
-    return judge(taken, evidence, thresholds, judging.protocol, method_name, notes, context)
+    return judge(taken, evidence, judging.thresholds, judging.protocol, method_name, notes, context)
 
 
-def diagnose_run(path: Path, judging: Judging, *, data_root: Path | None, device: torch.device) -> DiagnosticReport:
-    """Measure a finished run, keep the numbers in its folder, and judge it beside the runs that lie with it."""
-    run = store.open_run(path)
-    recipe = recipe_of(run)
-    data = load_data(run, recipe, data_root)
+def diagnose_runs(
+    paths: Iterable[Path], judging: Judging, *, data_root: Path | None, device: torch.device
+) -> Iterator[DiagnosticReport]:
+    """Measure finished runs one by one and judge each beside the runs that lie with it.
+
+    Numbers, card and page are kept in the run's folder. Data sets are read once, however many runs use them.
+    """
+    known: dict[DataSource, Dataset] = {}
+    for path in paths:
+        run = store.open_run(path)
+        recipe = recipe_of(run)
+        if recipe.source not in known:
+            known[recipe.source] = recipe.source.load(data_root)
+        report = _diagnosed(run, recipe, known[recipe.source], judging, device)
+        save_card(report, run.path, ("html",))
+        yield report
+
+
+def _diagnosed(
+    run: store.Run, recipe: Recipe, data: Dataset, judging: Judging, device: torch.device
+) -> DiagnosticReport:
+    _refuse_other_data(run, recipe, data)
     taken = measure_run(run, recipe, data, device)
     taken.save(run.path / MEASUREMENTS)
     config = recipe.config
@@ -88,8 +104,7 @@ def diagnose_run(path: Path, judging: Judging, *, data_root: Path | None, device
         "rerun": f"walkback diagnose {run.path} --protocol {judging.protocol}",
     }
     evidence = evidence_of(recipe, run.path.parent, judging.null)
-    thresholds = judging.thresholds or DiagnosticThresholds()
-    return judge(taken, evidence, thresholds, judging.protocol, recipe.method, "", context)
+    return judge(taken, evidence, judging.thresholds, judging.protocol, recipe.method, "", context)
 
 
 def recipe_of(run: store.Run) -> Recipe:
@@ -100,14 +115,12 @@ def recipe_of(run: store.Run) -> Recipe:
     return recipe
 
 
-def load_data(run: store.Run, recipe: Recipe, root: Path | None) -> Dataset:
-    data = recipe.source.load(root)
+def _refuse_other_data(run: store.Run, recipe: Recipe, data: Dataset) -> None:
     if data.digest != run.record["data"]["digest"]:
         raise InputError(
             f"{run.path} was trained on data with sha256 {run.record['data']['digest'][:12]}…, but "
             f"'{recipe.config.data.name}' here has {data.digest[:12]}…. Measure it where its data are."
         )
-    return data
 
 
 def measure_run(run: store.Run, recipe: Recipe, data: Dataset, device: torch.device) -> Measurements:
@@ -140,8 +153,9 @@ def _first(batches: Sequence[tuple[Tensor, Tensor]], count: int) -> list[tuple[T
 
 def evidence_of(recipe: Recipe, folder: Path, null: str) -> Evidence:
     """The accuracies of the method, its shells and backprop, over all seeds that lie finished in the same folder."""
-    seeds = _seeds(recipe, folder)
-    headline = {seed: _accuracy(recipe, folder, seed, {}) for seed in seeds}
+    candidates = {recipe.config.seed} | {store.open_run(path).record["seed"] for path in store.find_runs(folder)}
+    accuracies = {seed: _accuracy(recipe, folder, seed, {}) for seed in sorted(candidates)}
+    headline = {seed: accuracy for seed, accuracy in accuracies.items() if accuracy is not None}
     found: dict[str, dict[int, float]] = {}
     own_shell = "bp" if recipe.config.method.name == "bp" else "method"
     # Frozen blocks are not moved by a penalty, so the shell without one is the same network.
@@ -152,30 +166,18 @@ def evidence_of(recipe: Recipe, folder: Path, null: str) -> Evidence:
     }
     if recipe.treatment.shell == "none":
         for name, (rule, changes) in variants.items():
-            values = {seed: _accuracy(recipe, folder, seed, changes, rule) for seed in seeds}
+            values = {seed: _accuracy(recipe, folder, seed, changes, rule) for seed in headline}
             found[name] = {seed: value for seed, value in values.items() if value is not None}
-    # Only seeds that every part has can be paired; the run's own seed is always among the headline's.
+    # Only seeds that every part has can be paired.
     shells = {name: values for name, values in found.items() if name != "bp" and values}
-    common = [
-        seed for seed in seeds if headline[seed] is not None and all(seed in values for values in shells.values())
-    ]
+    common = [seed for seed in headline if all(seed in values for values in shells.values())]
     bp = [found["bp"][seed] for seed in common if seed in found.get("bp", {})]
     return Evidence.of(
-        headline_acc=[value for seed in common if (value := headline[seed]) is not None],
+        headline_acc=[headline[seed] for seed in common],
         frozen_baseline_acc={name: [values[seed] for seed in common] for name, values in shells.items()},
         bp_acc=bp if len(bp) == len(common) else None,
         null=null,
     )
-
-
-def _seeds(recipe: Recipe, folder: Path) -> list[int]:
-    """The seeds with which this very configuration lies finished in the folder."""
-    candidates = {recipe.config.seed}
-    for path in store.find_runs(folder):
-        seed = store.open_run(path).record.get("seed")
-        if isinstance(seed, int):
-            candidates.add(seed)
-    return sorted(seed for seed in candidates if _accuracy(recipe, folder, seed, {}) is not None)
 
 
 def _accuracy(

@@ -38,10 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import torch
     from rich.console import Console
 
     from walkback.api import train
     from walkback.cli.progress import Bar
+    from walkback.studies.diagnosis import Judging, diagnose_runs
 
     bar = Bar(quiet=args.quiet or args.json)
     methods = [*METHODS, *map(shell_of, METHODS)]
@@ -52,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         results = train(methods, out=args.out, resume=True, device="cpu", command=command, listener=bar, **settings)
     finally:
         bar.close()
-    reports = [_judged(Path(result.path)) for result in results[: len(METHODS)]]
+    paths = [Path(result.path) for result in results[: len(METHODS)]]
+    reports = list(diagnose_runs(paths, Judging(), data_root=None, device=torch.device("cpu")))
     if args.json:
         verdicts = [*(_verdicts(report) for report in reports), *({} for _ in METHODS)]
         for result, verdict in zip(results, verdicts, strict=True):
@@ -67,19 +70,8 @@ def run(args: argparse.Namespace) -> int:
     )
     print(f"The runs are in {args.out}/; `walkback diagnose {args.out}` prints each verdict's reasons.")
     # The last method is the one whose claim falls: the card worth looking at.
-    print(f"Report: {Path(results[len(METHODS) - 1].path) / 'report.html'}")
+    print(f"Report: {paths[-1] / 'report.html'}")
     return EXIT_DONE
-
-
-def _judged(path: Path) -> DiagnosticReport:
-    import torch
-
-    from walkback.render.save import save_card
-    from walkback.studies.diagnosis import Judging, diagnose_run
-
-    report = diagnose_run(path, Judging(), data_root=None, device=torch.device("cpu"))
-    save_card(report, path, ("html",))
-    return report
 
 
 def _verdicts(report: DiagnosticReport) -> dict[str, Any]:

@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.render.save import save_card
-    from walkback.studies.diagnosis import Judging, diagnose_run
+    from walkback.studies.diagnosis import Judging, diagnose_runs
     from walkback.studies.run import choose_device
     from walkback.studies.store import find_runs
 
@@ -47,9 +46,7 @@ def run(args: argparse.Namespace) -> int:
     device = choose_device(args.device)
     judging = Judging(protocol=args.protocol, null=args.null)
     verdicts = []
-    for path in paths:
-        report = diagnose_run(path, judging, data_root=args.data_root, device=device)
-        save_card(report, path, ("html",))
+    for report in diagnose_runs(paths, judging, data_root=args.data_root, device=device):
         verdicts.append(report.verdict)
         print(json.dumps(report.to_json(), allow_nan=False) if args.json else f"{report}\n")
     # The worst verdict counts: one that must be walked back before one that could not be reached.
