@@ -35,9 +35,8 @@ class Learner(CreditRule):
         }
 
     def own_loss(self, net, params, state, trace, noise):
-        return sum(
-            ((trace.error @ state[f"learned.{layer}"] - trace.top) ** 2).mean() for layer in range(net.depth + 1)
-        )
+        errors = [((trace.error @ state[f"learned.{layer}"] - trace.top) ** 2).mean() for layer in range(net.depth + 1)]
+        return sum(errors), {"worst": torch.stack(errors).max()}
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class Noisy(CreditRule):
     """Credit along a fresh random direction for every sample and step."""
 
     def draw(self, net, batch, generator):
-        return {"xi": torch.randn(net.depth + 1, batch, *net.state_shape, generator=generator)}
+        return {"each.xi": torch.randn(batch, net.depth + 1, *net.state_shape, generator=generator)}
 
     def credit(self, net, params, state, trace, noise):
-        return tuple(xi * trace.losses[:, None] for xi in noise["xi"]), {}
+        return tuple(xi * trace.losses[:, None] for xi in noise["each.xi"].unbind(1)), {}
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,9 @@ def test_noise_is_drawn_for_each_model_and_step():
     both_drivers(Noisy())
     recipe = replace(tiny.recipe("bp"), rule=Noisy())
     draws = [recipe.noise(0, 0), recipe.noise(0, 1), recipe.noise(1, 0)]
-    assert torch.equal(draws[0]["xi"], recipe.noise(0, 0)["xi"])
-    assert not torch.equal(draws[0]["xi"], draws[1]["xi"])
-    assert not torch.equal(draws[0]["xi"], draws[2]["xi"])
+    assert torch.equal(draws[0]["each.xi"], recipe.noise(0, 0)["each.xi"])
+    assert not torch.equal(draws[0]["each.xi"], draws[1]["each.xi"])
+    assert not torch.equal(draws[0]["each.xi"], draws[2]["each.xi"])
 
 
 def test_a_follower_contracts_to_the_weights_by_the_decay_alone():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -29,6 +30,8 @@ UNRELATED: Label = "none"
 
 LEARNED = "learned."
 """Leaves of a rule's state with this prefix are trained by the rule's own loss."""
+EACH = "each."
+"""Leaves of a step's noise with this prefix have one entry for each sample along their first axis."""
 
 
 def dynamic(default: Any) -> Any:
@@ -53,7 +56,10 @@ class CreditRule(ABC):
         return {}
 
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
-        """One step's noise for one model, on the CPU; empty where the rule needs none."""
+        """One step's noise for one model, on the CPU; empty where the rule needs none.
+
+        What differs from sample to sample is named `each.*` and has the batch as its first axis.
+        """
         return {}
 
     def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
@@ -64,13 +70,19 @@ class CreditRule(ABC):
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
         """The credits a_0..a_L, and scalars to log."""
 
-    def own_loss(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> Tensor | None:
-        """The loss that trains the state's learned leaves; None where there are none."""
+    def own_loss(
+        self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves
+    ) -> tuple[Tensor, Logs] | None:
+        """The loss that trains the state's learned leaves, and scalars to log; None where nothing is learned."""
         return None
 
     def after_update(self, state: Leaves, before: Leaves, after: Leaves, decay: Tensor) -> Leaves:
         """The state after the network's update; `decay` is lr * weight decay, as the forward weights got it."""
         return state
+
+    def objection(self, logs: Mapping[str, float]) -> str | None:
+        """Why training must not go on after an epoch with these logs; None where all is well."""
+        return None
 
     def refuses(self, net: Network) -> str | None:
         """Why the rule is not defined on this network; None where it is."""

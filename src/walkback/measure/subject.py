@@ -6,6 +6,7 @@ classification it starts from an error formed without cancellation (`p_y - 1` lo
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -120,9 +121,17 @@ class OwnSubject(Subject):
             for name, value in self._rule.knobs().items()
         }
         rule = self._rule.bind(knobs)
-        linears = rule.linears(self._net, state, {})
+        noise = self._noise(seen.y)
+        linears = rule.linears(self._net, state, noise)
         whole = trace(self._net, self._params, seen.x, seen.y, linears, with_input=rule.through_blocks)
-        return rule.credit(self._net, self._params, state, whole, {})[0]
+        return rule.credit(self._net, self._params, state, whole, noise)[0]
+
+    def _noise(self, y: Tensor) -> Leaves:
+        """The rule's noise for one group: the same in the replay, another for a group with other labels."""
+        assert self._rule is not None
+        which = int.from_bytes(hashlib.sha256(y.cpu().numpy().tobytes()).digest()[:8], "big")
+        drawn = self._rule.draw(self._net, len(y), generator(0, "probe noise", which))
+        return {name: leaf.to(self.dtype).to(self.device) for name, leaf in drawn.items()}
 
     def fresh_state(self, draw: int) -> Leaves | None:
         """The rule's feedback drawn anew; None where it has none."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from walkback.core.config import RunConfig
-from walkback.core.errors import InputError
+from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import explained
 from walkback.data.dataset import Dataset, DataSource
 from walkback.nets.network import Leaves
@@ -250,12 +250,24 @@ def _epochs(
         for run, log, accuracy in zip(members, logs, accuracies, strict=True):
             numbers = {name: finite_or_none(value) for name, value in log.items()}
             run.append_log({"epoch": driver.epoch, **numbers, "test_acc": accuracy})
+        _refuse_to_go_on(driver, members, logs, clock)
         is_late = deadline is not None and time.monotonic() >= deadline
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
             _save(driver, members, clock)
         if is_late and driver.epoch < total:
             return None
     return accuracies
+
+
+def _refuse_to_go_on(
+    driver: Driver, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
+) -> None:
+    """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
+    for recipe, run, log in zip(driver.recipes, members, logs, strict=True):
+        objection = recipe.rule.objection(log)
+        if objection:
+            _save(driver, members, clock)
+            raise WalkbackError(f"{run.path} was stopped after epoch {driver.epoch}: {objection}.")
 
 
 def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
@@ -69,10 +68,10 @@ def _own_gradients(
     if not learned:
         return {}, {}
 
-    def loss(leaves: Leaves) -> Tensor:
-        value = rule.own_loss(net, params, state | leaves, seen, noise)
-        assert value is not None, "a rule with learned leaves must define own_loss"
-        return value
+    def loss(leaves: Leaves) -> tuple[Tensor, Leaves]:
+        found = rule.own_loss(net, params, state | leaves, seen, noise)
+        assert found is not None, "a rule with learned leaves must define own_loss"
+        return found
 
-    gradients, value = grad_and_value(loss)(learned)
-    return gradients, {"own_loss": torch.as_tensor(value)}
+    gradients, (value, logs) = grad_and_value(loss, has_aux=True)(learned)
+    return gradients, {"own_loss": value, **logs}
