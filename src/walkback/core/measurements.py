@@ -4,7 +4,8 @@ They are all that is kept of a measurement. Flags, verdicts, tables and figures 
 be changed and pages redrawn without the model.
 
 Axes: `layer` runs over the hidden states h_0..h_L, `sample` over the evaluation samples in the order they were given,
-`group` over disjoint groups of 128 of them, `pair` over pairs of groups, `draw` over random draws.
+`test sample` over a stored run's whole test set, `group` over disjoint groups of 128 samples, `pair` over pairs of
+groups, `draw` over random draws.
 
 A sample that cannot be measured (zero or not finite) is NaN in cosines: it is excluded and counted, never imputed.
 """
@@ -32,6 +33,8 @@ Array = NDArray[np.float64]
 AXES: dict[str, tuple[str, ...]] = {
     # Per-sample L2 norm of the (pooled) hidden state.
     "hidden_norm": ("layer", "sample"),
+    # The same over all tokens, where only the cls token is read: at h_0 that one is the same for every sample.
+    "hidden_norm_all": ("layer", "sample"),
     # Norm of the gradient of the sample's own loss (sum scale), as the model's own precision gives it.
     "grad_norm": ("layer", "sample"),
     # The same from the float64 replay of the same weights and samples.
@@ -44,6 +47,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "loss": ("sample",),
     # 1 where the prediction is right, 0 where it is wrong.
     "correct": ("sample",),
+    # The same over the whole test set of a stored run.
+    "test_correct": ("test sample",),
     # |softmax - target|.
     "error_norm": ("sample",),
     # Only where a credit was measured: norm, cosine with g64, inner product with g64, all per sample (sum scale).

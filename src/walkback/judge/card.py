@@ -6,6 +6,7 @@ reading a card needs no further package; a test holds this reader and the `jsons
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from walkback.judge.flag import SHOWN
 
 SCHEMA = Path(__file__).with_name("report.schema.json")
 CORE = ("D1", "D2", "direction", "D3", "concentration")
+HASH = "hash"
+"""The key under which a card carries its own hash."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -37,8 +40,24 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def read_card(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The card in a file, or one already loaded; checked to the last key."""
+def seal(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The card with its own hash: it shows a change made afterwards, though whoever makes one can seal it again."""
+    return {**card, HASH: card_hash(card)}
+
+
+def card_hash(card: Mapping[str, Any]) -> str:
+    """sha256 of the card's canonical JSON without the hash itself."""
+    rest = {key: value for key, value in card.items() if key != HASH}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_card(source: str | Path | Mapping[str, Any], *, as_it_is: bool = False) -> dict[str, Any]:
+    """The card in a file, or one already loaded; checked to the last key.
+
+    A card that was changed after it was written is refused. `as_it_is` takes it where at least its structure holds:
+    for whoever wants to know what was changed.
+    """
     where = "The card" if isinstance(source, Mapping) else f"The card {source}"
     card = dict(source) if isinstance(source, Mapping) else _load(Path(source))
     if card.get("format") != schema()["properties"]["format"]["const"]:
@@ -47,7 +66,13 @@ def read_card(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
             "is not an audit card: judge the run again."
         )
     _check(card, schema(), "", where)
-    _agrees(card, where)
+    if not as_it_is:
+        _agrees(card, where)
+        if card[HASH] != card_hash(card):
+            raise InputError(
+                f"{where} was changed after it was written: its hash does not fit its content, so its numbers are not "
+                "those that were judged. `walkback verify` says what differs; `walkback diagnose` judges the run again."
+            )
     return card
 
 

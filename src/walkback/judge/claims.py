@@ -37,6 +37,10 @@ class Claim:
             return f"walked back: {self.name}"
         return "detectable, small" if self.outcome == "detectable_small" else self.outcome.replace("_", " ")
 
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> Claim:
+        return Claim(**{name: stored[name] for name in ("question", "outcome", "reason", "name", "p")})
+
     def to_json(self) -> dict[str, Any]:
         return {
             "question": self.question,
@@ -96,7 +100,8 @@ def _against_null(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresho
 
 def alignment_of_seeds(claims: Sequence[Claim]) -> Claim:
     """The claim over several seeds: it stands only where it stands in every one of them."""
-    assert claims
+    if len(claims) == 1:
+        return claims[0]
     order: tuple[Outcome, ...] = (
         "walked_back", "inconclusive", "not_made", "not_applicable", "detectable_small", "stands", "trivial",
     )  # fmt: skip

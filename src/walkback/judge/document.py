@@ -9,6 +9,7 @@ from typing import Any
 
 from walkback.core.version import __version__
 from walkback.judge import stats
+from walkback.judge.card import seal
 from walkback.judge.checklist import TODO, checklist
 from walkback.judge.evidence import NULLS, UNNAMED
 from walkback.judge.layers import Layer
@@ -21,7 +22,7 @@ FORMAT = 1
 def document(report: DiagnosticReport) -> dict[str, Any]:
     """Everything the card shows, in one place."""
     q, context = report.quantities, report.context
-    return {
+    card = {
         "format": FORMAT,
         "walkback": __version__,
         "verdict": report.verdict,
@@ -43,6 +44,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
         "checklist": checklist(report.measurements, q, report.evidence, report.margin, context),
         "rerun": _lines(context.get("rerun")),
     }
+    return seal(card)
 
 
 def _claim(report: DiagnosticReport) -> dict[str, Any]:
@@ -52,6 +54,7 @@ def _claim(report: DiagnosticReport) -> dict[str, Any]:
         "arch": str(context.get("arch") or TODO),
         "data": str(context.get("data") or TODO),
         "digest": str(context.get("digest") or TODO),
+        "seed": context.get("seed"),
         "notes": report.notes,
         **report.evidence.to_json(),
         "alignment": report.quantities.aggregates.a1.to_json(),
@@ -103,6 +106,7 @@ def limits(report: DiagnosticReport) -> list[str]:
     defaults = {f.name: f.default for f in dataclasses.fields(t)}
     said += [f"The threshold {name} is {value:g}, not {defaults[name]:g}." for name, value in t.changed().items()]
     said += [f"Skipped: {line}" for line in facts.get("skipped") or ()]
+    said += [str(line) for line in report.context.get("notes") or ()]
     if q.groups < t.min_groups:
         said.append(f"Only {q.groups} groups of samples were measured; {t.min_groups} or more are asked for.")
     if report.measurements.get("grad_cos64") is None:

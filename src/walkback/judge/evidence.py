@@ -35,6 +35,8 @@ class Evidence:
     """Per-sample correctness of the method's one seed; the measured samples' is used where this is empty."""
     frozen_correct: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
     """The same of the frozen baselines, on the same samples."""
+    seeds: tuple[int, ...] = ()
+    """Which seeds the accuracies are of, where that is known."""
 
     def __post_init__(self) -> None:
         for name, seeds in self.frozen.items():
@@ -53,6 +55,7 @@ class Evidence:
         null: str = METHOD_SHELL,
         correct: Iterable[Any] | None = None,
         frozen_correct: Mapping[str, Iterable[Any]] | None = None,
+        seeds: Iterable[int] = (),
     ) -> Evidence:
         """Read what a user gave: a number, one per seed, or for the baseline a dict of these by null."""
         if null not in (METHOD_SHELL, BP_SHELL):
@@ -60,8 +63,8 @@ class Evidence:
         frozen: dict[str, tuple[float, ...]] = {}
         if isinstance(frozen_baseline_acc, Mapping):
             for name, value in frozen_baseline_acc.items():
-                seeds = _accuracies(value, f"the frozen baseline '{_null(name)}'")
-                frozen |= {name: seeds} if seeds else {}
+                given = _accuracies(value, f"the frozen baseline '{_null(name)}'")
+                frozen |= {name: given} if given else {}
         elif bare := _accuracies(frozen_baseline_acc, "frozen_baseline_acc"):
             frozen[UNNAMED] = bare
         return Evidence(
@@ -74,6 +77,7 @@ class Evidence:
                 _null(name): _correctness(values, f"frozen_correct '{name}'")
                 for name, values in (frozen_correct or {}).items()
             },
+            seeds=tuple(seeds),
         )
 
     @property
@@ -89,6 +93,7 @@ class Evidence:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "seeds": list(self.seeds),
             "headline_acc": list(self.headline_acc),
             "frozen": {name: list(seeds) for name, seeds in self.frozen.items()},
             "bp_acc": list(self.bp_acc),

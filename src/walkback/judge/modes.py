@@ -47,7 +47,10 @@ def modes(q: Quantities, flags: Mapping[str, Flag], alignment: Claim) -> tuple[M
     found = []
     if flags["D1"].status == "raised":
         found.append(Mode("1a", "scale growth", flags["D1"].reason))
-    if flags["D2"].status == "raised":
+    floor = flags["D2"].threshold
+    assert floor is not None
+    # A fitted network has a small gradient because its error is small: nothing has collapsed.
+    if flags["D2"].status == "raised" and not q.is_fitted(floor):
         found.append(Mode("1b", "reference collapse", f"{flags['D2'].reason}; {_sub_mode(flags['direction'])}"))
     if flags["concentration"].status == "raised":
         found.append(Mode("2", "concentrated credit", flags["concentration"].reason))

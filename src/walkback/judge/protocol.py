@@ -80,6 +80,11 @@ def decide(name: str, flags: Mapping[str, Flag], baseline_given: bool) -> Verdic
     return apply(edition(name), flags, baseline_given)
 
 
+def withheld(name: str, missing: str) -> Verdict:
+    """No verdict, because part of what was to be judged is gone."""
+    return Verdict("inconclusive", edition(name).name, (), (missing,))
+
+
 def apply(rules: Edition, flags: Mapping[str, Flag], baseline_given: bool) -> Verdict:
     """The verdict of any table of terms."""
     name, terms = rules.name, rules.terms

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from walkback.core.errors import InputError
-from walkback.core.measurements import AXES, Array, Measurements
+from walkback.core.measurements import AXES, GROUP, Array, Measurements
 from walkback.judge.aggregates import Aggregates, aggregates
 from walkback.judge.layers import Layer, layer
 from walkback.judge.number import Number
 from walkback.judge.thresholds import DiagnosticThresholds
+
+FITTED_ERROR = 0.1
+"""|e| of a network that has fitted its samples; one that has learned nothing has about 1."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Quantities:
 
     layers: tuple[Layer, ...]
     growth: Mapping[int, Number]
-    """By block l: |h_{l+1}| / |h_l|, of means over samples; without block 0 where the cls token tells nothing there."""
+    """By block l: |h_{l+1}| / |h_l|, of means over samples; for block 0 over all tokens where only cls is read."""
     overflow: int | None
     """The first layer whose mean norm is infinite after a finite one; growth without bound."""
     group_cos: Number
@@ -40,6 +43,12 @@ class Quantities:
     @property
     def depth(self) -> int:
         return len(self.layers) - 1
+
+    def is_fitted(self, floor: float) -> bool:
+        """Whether a gradient under `floor` is small because the error is: with an error of length 1 it would not be."""
+        if not self.error_norm.ok or self.error_norm.known > FITTED_ERROR:
+            return False
+        return self.error_norm.known == 0 or (self.grad_over_error.ok and self.grad_over_error.known / GROUP >= floor)
 
     @property
     def top(self) -> Layer:
@@ -78,10 +87,14 @@ def _ratio(above: Number, below: Number, zero: str) -> Number:
 def _growth(m: Measurements, layers: tuple[Layer, ...]) -> dict[int, Number]:
     # Before the first block the cls token is the same for every sample: its size is no scale to grow from.
     first = 1 if m.facts.get("pool") == "cls" else 0
-    return {
+    found = {
         block: _ratio(layers[block + 1].hidden_norm, layers[block].hidden_norm, f"the hidden state h_{block} is zero")
         for block in range(first, len(layers) - 1)
     }
+    whole = m.get("hidden_norm_all")
+    if first == 1 and whole is not None and np.isfinite(whole[:2]).all() and whole[0].any():
+        found[0] = Number.of(float(whole[1].mean() / whole[0].mean()), "over all tokens")
+    return found
 
 
 def _overflow(m: Measurements) -> int | None:

@@ -6,7 +6,7 @@ perfectly real direction and a clamped cosine that is all wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,9 @@ from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.judge.thresholds import DiagnosticThresholds
 
 UNCHECKED = "direction not checked"
+
+SMALLEST = {"float16": (6.0e-8, 6.1e-5), "bfloat16": (9.2e-41, 1.2e-38), "float32": (1.4e-45, 1.2e-38)}
+"""By number format: the smallest number above zero, and the one under which digits are lost."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,22 @@ def direction_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Direct
     if measured is None:
         return Direction("missing", f"{UNCHECKED}: there was no float64 replay")
     # A sample whose true gradient is zero has no direction to lose; one that lost a true gradient does count.
-    return _replayed(measured[index] if norms64 is None else measured[index][norms64[index] > 0], "g", t)
+    found = _replayed(measured[index] if norms64 is None else measured[index][norms64[index] > 0], "g", t)
+    return replace(found, reason=found.reason + _underflow(m, index))
+
+
+def _underflow(m: Measurements, index: int) -> str:
+    """Gradients that the model's own number format is too coarse for, by name; empty where there are none."""
+    own, true, dtype = m.get("grad_norm"), m.get("grad_norm64"), str(m.facts.get("dtype")).removeprefix("torch.")
+    if own is None or true is None or dtype not in SMALLEST:
+        return ""
+    smallest, normal = SMALLEST[dtype]
+    lost = int(((own[index] == 0) & (true[index] > 0)).sum())
+    coarse = int(((own[index] > 0) & (own[index] < normal)).sum())
+    said = [f"{lost} of {own.shape[1]} gradients are zero only because {dtype} ends at {smallest:.0e}"] if lost else []
+    if coarse:
+        said.append(f"{coarse} of {own.shape[1]} gradients are under {normal:.1e}, where {dtype} loses digits")
+    return f"; {dtype} underflow: {', '.join(said)}" if said else ""
 
 
 def credit_direction_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Direction:
@@ -89,6 +107,8 @@ def clamp_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Clamp:
     grads, credits = m.get("grad_norm"), m.get("credit_norm")
     if grads is None:
         return Clamp("missing", "the gradient was not measured")
+    if not np.isfinite(grads[index]).any():
+        return Clamp("missing", "the gradient is not finite for any sample")
     small = grads[index] / GROUP < t.cosine_eps
     if credits is not None:
         small |= credits[index] / GROUP < t.cosine_eps

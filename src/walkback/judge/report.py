@@ -14,7 +14,7 @@ from walkback.judge.claims import Claim
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag
 from walkback.judge.modes import Mode, Step, chain, modes
-from walkback.judge.protocol import EDITIONS, Outcome, Verdict, decide, edition
+from walkback.judge.protocol import EDITIONS, Outcome, Verdict, decide, edition, withheld
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.stats import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -42,7 +42,8 @@ class DiagnosticReport:
     method_name: str = ""
     notes: str = ""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Where it all comes from, as plain values: arch, data, digest, shell, provenance, rerun, ..."""
+    """Where it all comes from, as plain values: arch, data, digest, seed, shell, provenance, rerun, ... `missing` says
+    what of the evidence is gone, in words: then no edition decides."""
 
     @property
     def decision(self) -> Verdict:
@@ -93,10 +94,13 @@ def judge(
     t, known, around = thresholds or DiagnosticThresholds(), evidence or Evidence(), context or {}
     q = quantities(measurements, t)
     flags = run_checks(q, known, t)
-    verdicts = {name: decide(name, flags, bool(known.frozen)) for name in EDITIONS}
+    missing = str(around.get("missing") or "")
+    verdicts = {name: withheld(name, missing) if missing else _decided(name, flags, known) for name in EDITIONS}
     frozen = around.get("shell") not in (None, "none")
     margin = claim_rules.depth_margin(known, _correct(measurements), t)
     alignment = claim_rules.alignment(q, flags, t, frozen)
+    if missing:
+        alignment = Claim("alignment", "inconclusive", missing)
     depth = claim_rules.depth(margin, flags["D3"], known, t, frozen)
     found = modes(q, flags, alignment)
     return DiagnosticReport(
@@ -117,6 +121,10 @@ def judge(
         notes=notes,
         context=around,
     )
+
+
+def _decided(name: str, flags: Mapping[str, Flag], evidence: Evidence) -> Verdict:
+    return decide(name, flags, bool(evidence.frozen))
 
 
 def _correct(m: Measurements) -> tuple[bool, ...]:

@@ -74,6 +74,9 @@ def _layer_reasons(layers: Sequence[Layer]) -> Iterable[str]:
         for name, number in named.items():
             if number is not None and number.reason:
                 yield f"layer {layer.index} {name}: {number:+.3f}"
+        if cos is not None and cos.ok and layer.credit is not None and layer.clamp.status == "distorted":
+            clamped = layer.credit.clamped
+            yield f"layer {layer.index} cosine: {cos:+.3f} without the clamp; plain code reads {clamped:+.3f}"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

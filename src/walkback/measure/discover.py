@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.foreign import Call, ForeignSubject, Kind, StepFn, call, check_calls, watched
-from walkback.measure.inputs import cast
+from walkback.measure.foreign import (
+    Call,
+    ForeignSubject,
+    Kind,
+    ModelRunError,
+    StepFn,
+    check_calls,
+    forward,
+    watched,
+)
+from walkback.measure.inputs import cast, leaves
+from walkback.measure.refuse import refuse_unsound
 
 Blocks = str | Sequence[str] | Sequence[nn.Module]
 
@@ -31,16 +41,21 @@ def subject_of(model: nn.Module, blocks: Blocks, x: Any, y: Tensor | None, step_
     `x`, `y` are a few samples for the one forward pass that decides.
     """
     model, notes = unwrap(model)
+    refuse_unsound(model)
     candidates = _automatic(model) if blocks == "auto" else [_named(model, blocks)]
     tried = []
     for candidate in candidates:
         try:
-            calls = _watch(model, candidate, x, y, step_fn)
-            kind = _kind(model, calls)
+            inputs, calls = _watch(model, candidate, x, y, step_fn)
+            wanted = step_fn is None and (blocks == "auto" or len(calls) == 1)
+            told = _told(model, inputs, len(calls)) if wanted else None
+            kind = _kind(calls, told)
+        except ModelRunError:
+            raise
         except InputError as error:
             if blocks != "auto":
                 raise
-            tried.append(f"{candidate.what}: {error}")
+            tried.append(f"{candidate.what}: {str(error).rstrip('.')}")
             continue
         words = "the next state" if kind == "state" else "a residual branch"
         found = [*notes, f"{len(calls)} blocks ({candidate.what}), each returning {words}"]
@@ -109,7 +124,9 @@ def _automatic(model: nn.Module) -> list[Candidate]:
     for kind, members in sorted(by_type.items(), key=lambda item: -len(item[1])):
         if any(p.is_floating_point() for name in members for p in model.get_submodule(name).parameters()):
             found.append(Candidate(tuple(members), f"{len(members)} x {kind.__name__}"))
-    return found
+    return [
+        candidate for place, candidate in enumerate(found) if candidate.names not in {f.names for f in found[:place]}
+    ]
 
 
 def _runs(container: nn.Module) -> list[tuple[type[nn.Module], list[str]]]:
@@ -122,41 +139,78 @@ def _runs(container: nn.Module) -> list[tuple[type[nn.Module], list[str]]]:
     return runs
 
 
-def _watch(model: nn.Module, candidate: Candidate, x: Any, y: Tensor | None, step_fn: StepFn | None) -> list[Call]:
-    first = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+def _watch(
+    model: nn.Module, candidate: Candidate, x: Any, y: Tensor | None, step_fn: StepFn | None
+) -> tuple[Any, list[Call]]:
+    first = next(p for p in model.parameters() if p.is_floating_point())
     inputs = cast(x, first.dtype, first.device)
     with torch.enable_grad(), watched(model, candidate.names) as calls:
-        if step_fn is not None:
-            step_fn(model, (inputs, None if y is None else y.to(first.device)))
-        else:
-            call(model, inputs)
-    check_calls(calls)
-    return calls
+        forward(model, inputs, None if y is None else y.to(first.device), step_fn)
+    check_calls(calls, len(leaves(inputs)[0]))
+    return inputs, calls
 
 
-def _kind(model: nn.Module, calls: Sequence[Call]) -> Kind:
-    """Decide by looking at each block's input, its output, and the next block's input."""
-    if len(calls) == 1:
-        if all(hasattr(model, name) for name in ("blocks", "out_head")) or hasattr(model, "norm"):
-            return "branch"
-        raise InputError("with a single block it cannot be seen whether it returns the next state or a branch")
-    as_state = all(_equal(this.output, following.state) for this, following in itertools.pairwise(calls))
+def _told(model: nn.Module, inputs: Any, blocks: int) -> list[Tensor] | None:
+    """h_0..h_L as a model with `return_hidden` tells them itself; None where it has no such argument."""
+    if "return_hidden" not in inspect.signature(model.forward).parameters:
+        return None
+    with torch.no_grad():
+        output = forward(model, inputs, None, None, return_hidden=True)
+    hiddens = output[1] if isinstance(output, tuple | list) and len(output) == 2 else None
+    if not isinstance(hiddens, tuple | list) or not all(isinstance(hidden, Tensor) for hidden in hiddens):
+        raise InputError(f"model(x, return_hidden=True) returns {_kind_of(output)}; expected (logits, [h_0, ..., h_L])")
+    if len(hiddens) != blocks + 1:
+        raise InputError(
+            f"model(x, return_hidden=True) returns {len(hiddens)} hidden states with {blocks} blocks; expected one "
+            f"before each block and one after the last, {blocks + 1}"
+        )
+    return list(hiddens)
+
+
+def _kind_of(output: Any) -> str:
+    if isinstance(output, tuple | list):
+        return f"({', '.join(map(_kind_of, output))})"
+    return f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+
+
+def _kind(calls: Sequence[Call], told: Sequence[Tensor] | None) -> Kind:
+    """Decide by looking at each block's input, its output, and the next block's input or what the model tells of it."""
+    following = [made.state for made in calls[1:]]
+    if told is not None:
+        for layer, (made, hidden) in enumerate(zip(calls, told, strict=False)):
+            if not _equal(made.state, hidden):
+                raise InputError(
+                    f"model(x, return_hidden=True) returns another h_{layer} than the one that block {layer} gets"
+                )
+        following.append(told[-1])
+    if not following:
+        raise InputError(
+            "with a single block it cannot be seen whether it returns the next state or a branch; name two or more, "
+            "or let model(x, return_hidden=True) return (logits, [h_0, h_1])"
+        )
+    pairs = list(zip(calls, following, strict=False))
+    as_state = all(_equal(this.output, state) for this, state in pairs)
     as_branch = all(
-        this.state.shape == this.output.shape and _equal(this.state + this.output, following.state)
-        for this, following in itertools.pairwise(calls)
+        this.state.shape == this.output.shape and _equal(this.state + this.output, state) for this, state in pairs
     )
-    if as_state == as_branch:
+    if not as_state and not as_branch:
         raise InputError(
             "a block's output is neither the next block's input nor what is added to its own input to give it"
-            if not as_state
-            else "the blocks return zeros or pass nothing on, so state and branch look alike"
         )
+    if as_state and as_branch:
+        if not any(made.output.any() for made in calls):
+            raise InputError("the blocks return zeros, so state and branch look alike")
+        # Outputs so large that their inputs are lost beside them: a next state is handed on as the same tensor.
+        as_state = all(this.output is state for this, state in zip(calls, following[: len(calls) - 1], strict=False))
     return "state" if as_state else "branch"
 
 
 def _equal(left: Tensor, right: Tensor) -> bool:
     left, right = left.detach(), right.detach()
-    return left.shape == right.shape and torch.allclose(left, right, rtol=1e-4, atol=1e-6 * float(right.abs().max()))
+    if left.shape != right.shape:
+        return False
+    size = float(torch.where(right.isfinite(), right.abs(), 0.0).max())
+    return torch.allclose(left, right, rtol=1e-4, atol=1e-6 * size, equal_nan=True)
 
 
 def _containers(model: nn.Module) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.inputs import cast
+from walkback.measure.inputs import cast, leaves
 from walkback.measure.subject import FrozenPass, Subject, finish
 
 StepFn = Callable[[nn.Module, Any], Tensor]
@@ -54,31 +54,29 @@ class ForeignSubject(Subject):
         inputs = cast(x, self.dtype, self.device)
         labels = None if y is None else y.to(self.device)
         with torch.enable_grad(), watched(self._model, self._blocks) as calls:
-            if self._step_fn is not None:
-                losses = self._step_fn(self._model, (inputs, labels))
-            else:
-                logits = logits_of(call(self._model, inputs))
+            output = forward(self._model, inputs, labels, self._step_fn)
+        check_calls(calls, len(leaves(inputs)[0]))
         tensors = [made.state for made in calls] + [calls[-1].output]
-        check_calls(calls)
         # h_L itself may never exist as one tensor; where a branch is added to h_{L-1}, both have the same gradient.
         top = calls[-1].output.detach()
         values = [made.state.detach() for made in calls]
         values.append(values[-1] + top if self._kind == "branch" else top)
         if self._step_fn is not None:
-            return self._finish_step(inputs, labels, tensors, values, losses)
+            return self._finish_step(inputs, labels, tensors, values, output)
         if labels is None:
             raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
-        done = finish(inputs, labels, tensors, logits)
+        if labels.ndim != 1:
+            raise InputError(f"Labels have shape {tuple(labels.shape)}; expected one whole number for each sample.")
+        done = finish(inputs, labels, tensors, logits_of(output))
         return FrozenPass(inputs, labels, tuple(values), done.reference, done.losses, done.logits, done.error)
 
     def _finish_step(
-        self, x: Any, y: Tensor | None, tensors: Sequence[Tensor], values: Sequence[Tensor], losses: Tensor
+        self, x: Any, y: Tensor | None, tensors: Sequence[Tensor], values: Sequence[Tensor], losses: Any
     ) -> FrozenPass:
         count = len(values[0])
-        if losses.shape != (count,):
-            raise InputError(
-                f"step_fn returned shape {tuple(losses.shape)}; expected one loss for each of {count} samples."
-            )
+        if not isinstance(losses, Tensor) or losses.shape != (count,):
+            got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise InputError(f"step_fn returned {got}; expected a tensor with one loss for each of {count} samples.")
         reference = torch.autograd.grad(losses.sum(), list(tensors))
         return FrozenPass(x, y, tuple(values), tuple(reference), losses.detach(), None, None)
 
@@ -118,10 +116,16 @@ def watched(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]]:
             handle.remove()
 
 
-def check_calls(calls: Sequence[Call]) -> None:
+def check_calls(calls: Sequence[Call], samples: int) -> None:
     if not calls:
         raise InputError("None of the named blocks was called in the forward pass. Name others with blocks=.")
     for made in calls:
+        for what, tensor in (("gets", made.state), ("returns", made.output)):
+            if tensor.ndim < 2 or len(tensor) != samples:
+                raise InputError(
+                    f"The block '{made.block}' {what} a state of shape {tuple(tensor.shape)} for {samples} samples; "
+                    "the first axis must be the samples (batch_first=True), the others one sample's features."
+                )
         if made.state._version != made.version:
             raise InputError(
                 f"The block '{made.block}' changes its input in place, so the state it got cannot be measured. "
@@ -134,13 +138,33 @@ def check_calls(calls: Sequence[Call]) -> None:
             )
 
 
-def call(model: nn.Module, x: Any) -> Any:
+class ModelRunError(InputError):
+    """The model itself cannot run on the batches, whatever its blocks are."""
+
+
+def forward(model: nn.Module, x: Any, y: Tensor | None, step_fn: StepFn | None, **named: Any) -> Any:
+    """What a model returns for one batch, or the losses that `step_fn` makes of it."""
+    try:
+        return _call(model, x, **named) if step_fn is None else step_fn(model, (x, y))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(x))
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        who = type(model).__name__ if step_fn is None else "step_fn"
+        raise ModelRunError(
+            f"{who} fails on a batch with inputs of shape {shapes}: {said}. Give batches that the model takes: one "
+            "tensor, a tuple of positional or a dict of keyword arguments, of any number of samples."
+        ) from error
+
+
+def _call(model: nn.Module, x: Any, **named: Any) -> Any:
     """A model on one batch: dicts by keyword, tuples by position."""
     if isinstance(x, dict):
-        return model(**x)
+        return model(**x, **named)
     if isinstance(x, tuple | list):
-        return model(*x)
-    return model(x)
+        return model(*x, **named)
+    return model(x, **named)
 
 
 def logits_of(output: Any) -> Tensor:

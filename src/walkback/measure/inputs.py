@@ -1,12 +1,24 @@
-"""A model's inputs, whatever they are made of: a tensor, or dicts, tuples and lists of them."""
+"""A model's inputs, whatever they are made of: a tensor, or dicts, tuples and lists of them.
+
+Evaluation batches are joined, checked and cut into groups of 128 here, before any model sees them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from walkback.core.errors import InputError
+from walkback.core.measurements import GROUP
+
+WANTED, LEAST = 8, 2
+"""Disjoint groups of samples that are asked for, and without which nothing is measured."""
+
+Groups = Sequence[tuple[Any, Tensor | None]]
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -21,5 +33,137 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 def cast(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """Inputs on the model's device, floats in its precision."""
-    return map_tensors(lambda x: x.to(device, dtype) if x.is_floating_point() else x.to(device), value)
+    """Inputs on the model's device, floats in its precision; what was made in inference mode is made usable."""
+
+    def moved(x: Tensor) -> Tensor:
+        made = x.to(device, dtype) if x.is_floating_point() else x.to(device)
+        return made.clone() if made.is_inference() else made
+
+    return map_tensors(moved, value)
+
+
+def pick(value: Any, rows: Tensor) -> Any:
+    """Some samples of a group."""
+    return map_tensors(lambda leaf: leaf[rows.to(leaf.device)], value)
+
+
+def leaves(x: Any) -> list[Tensor]:
+    """Every tensor of a nest, in order."""
+    if isinstance(x, Tensor):
+        return [x]
+    return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in leaves(part)]
+
+
+def regroup(batches: Iterable[Any], *, distinct: bool = False) -> list[tuple[Any, Tensor | None]]:
+    """All samples in order, cut into groups of 128; the rest is a smaller last group.
+
+    Refused are samples that do not fit together, fewer than two groups, numbers that are not finite, and samples that
+    come twice: groups are compared with each other as if they were independent. `distinct` says that the samples are
+    known to be different rows of one data set, which may hold honest repeats.
+    """
+    pairs = [_pair(batch) for batch in batches]
+    if not pairs:
+        raise InputError(f"No evaluation batches were given. Give at least {WANTED} groups of {GROUP} samples.")
+    try:
+        for index, (x, _) in enumerate(pairs):
+            if _length(x) == 0:
+                raise InputError(f"Evaluation batch {index} (counted from 0) is empty. Leave it out.")
+        x = _join([x for x, _ in pairs])
+        y = None if pairs[0][1] is None else torch.cat([torch.as_tensor(y) for _, y in pairs])
+    except (RuntimeError, TypeError, KeyError, IndexError) as error:
+        raise InputError(f"The evaluation batches do not fit together: {error}. Give samples of one shape.") from error
+    count = _length(x)
+    if y is not None and len(y) != count:
+        raise InputError(f"The evaluation batches hold {count} samples but {len(y)} labels.")
+    _refuse_few(count)
+    _refuse_unfinite(x if y is None else (x, y))
+    if not distinct:
+        _refuse_repeats(x, y)
+    starts = range(0, count, GROUP)
+    return [(_cut(x, start), None if y is None else _cut(y, start)) for start in starts]
+
+
+def sample_hash(groups: Groups) -> str:
+    """One hash of all samples and labels, in their order."""
+    state = hashlib.sha256()
+    for x, y in groups:
+        for leaf in [*leaves(x), *([y] if y is not None else [])]:
+            state.update(_bytes(leaf).numpy().data)
+    return state.hexdigest()
+
+
+def _refuse_few(count: int) -> None:
+    if count < LEAST * GROUP:
+        raise InputError(
+            f"The evaluation batches hold {count} samples: fewer than {LEAST} groups of {GROUP}, which a measurement "
+            f"needs at the least. Give {WANTED} groups ({WANTED * GROUP} samples) or more."
+        )
+
+
+def _refuse_unfinite(x: Any) -> None:
+    for leaf in leaves(x):
+        bad = ~leaf.isfinite().flatten(1).all(1) if leaf.ndim > 1 else ~leaf.isfinite()
+        if bad.any():
+            raise InputError(
+                f"{int(bad.sum())} of {len(leaf)} evaluation samples hold NaN or infinity; the first is sample "
+                f"{int(bad.nonzero()[0])}, counted from 0. Mend the data or leave these samples out."
+            )
+
+
+def _refuse_repeats(x: Any, y: Tensor | None) -> None:
+    """Groups must be disjoint; a sample is the same as another where all its inputs and its label are."""
+    parts = [_bytes(part).numpy() for part in [*leaves(x), *([] if y is None else [y])]]
+    first: dict[int, int] = {}
+    repeats = []
+    for index in range(len(parts[0])):
+        # Python's own hash of the bytes is quick; where two are alike, the bytes themselves decide.
+        earlier = first.setdefault(hash(tuple(part[index].tobytes() for part in parts)), index)
+        if earlier != index and all((part[earlier] == part[index]).all() for part in parts):
+            repeats.append((earlier, index))
+    if repeats:
+        earlier, index = repeats[0]
+        raise InputError(
+            f"{len(repeats)} of {len(parts[0])} evaluation samples repeat an earlier one, input and label alike; "
+            f"first, sample {index} (group {index // GROUP}) is sample {earlier} (group {earlier // GROUP}) again, "
+            "counted from 0. Groups must be disjoint: give each sample once. A loader that starts over, samples with "
+            "replacement or pads its last batch makes repeats; where the data set itself has them, drop them."
+        )
+
+
+def _bytes(leaf: Tensor) -> Tensor:
+    """One row of raw bytes per sample, whatever the number format."""
+    return leaf.detach().cpu().contiguous().reshape(len(leaf), -1).view(torch.uint8)
+
+
+def _cut(value: Any, start: int) -> Any:
+    return map_tensors(lambda leaf: leaf[start : start + GROUP], value)
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, dict):
+        label = next((key for key in ("labels", "label", "y") if key in batch), None)
+        return {key: value for key, value in batch.items() if key != label}, batch[label] if label else None
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise InputError(f"An evaluation batch is a {type(batch).__name__}; expected a pair (x, y) or a dict with labels.")
+
+
+def _join(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts))
+    if isinstance(first, dict):
+        return {key: _join([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple | list):
+        return tuple(_join([part[index] for part in parts]) for index in range(len(first)))
+    return torch.cat([torch.as_tensor(part) for part in parts])
+
+
+def _length(x: Any) -> int:
+    """Samples in a nest of arrays, which must all have as many."""
+    if isinstance(x, dict | tuple | list):
+        lengths = {_length(part) for part in (x.values() if isinstance(x, dict) else x)}
+        if len(lengths) != 1:
+            raise InputError(f"The inputs of one batch hold {sorted(lengths)} samples; expected one number of them.")
+        return lengths.pop()
+    return len(x)

@@ -20,7 +20,9 @@ def left_as_found(model: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in model.modules()}
     wants = {parameter: parameter.requires_grad for parameter in model.parameters()}
     grads = {parameter: parameter.grad for parameter in model.parameters()}
-    buffers = {buffer: buffer.detach().clone() for buffer in model.buffers()}
+    # A forward pass may write into a buffer or put another in its place.
+    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
+    copies = {buffer: buffer.detach().clone() for buffer in model.buffers() if not buffer.is_meta}
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -30,7 +32,7 @@ def left_as_found(model: nn.Module) -> Iterator[None]:
             if parameter.is_floating_point():
                 parameter.requires_grad_()
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        with torch.autocast(_device_type(model), enabled=False), torch.enable_grad():
+        with torch.inference_mode(False), torch.autocast(_device_type(model), enabled=False), torch.enable_grad():
             yield
     finally:
         for module, training in modes.items():
@@ -39,7 +41,10 @@ def left_as_found(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(wanted)
             parameter.grad = grads[parameter]
         with torch.no_grad():
-            for buffer, before in buffers.items():
+            for held, names in buffers:
+                held.clear()
+                held.update(names)
+            for buffer, before in copies.items():
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
         random.setstate(streams[0])
@@ -51,4 +56,4 @@ def left_as_found(model: nn.Module) -> Iterator[None]:
 
 
 def _device_type(model: nn.Module) -> str:
-    return next((parameter.device.type for parameter in model.parameters()), "cpu")
+    return next((parameter.device.type for parameter in model.parameters() if not parameter.is_meta), "cpu")

@@ -19,7 +19,7 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.rng import generator
 from walkback.credit.rule import CreditRule
-from walkback.credit.trace import one_hot, softmax_error, trace
+from walkback.credit.trace import Trace, one_hot, softmax_error, trace
 from walkback.measure.inputs import cast
 from walkback.nets.network import Leaves, Network, part
 
@@ -94,7 +94,11 @@ class OwnSubject(Subject):
         first = next(iter(params.values()))
         self.dtype, self.device = first.dtype, first.device
         self._net, self._params, self._rule, self._state = net, params, rule, state or {}
+        self._traced: tuple[FrozenPass, Trace] | None = None
         self.found = (f"{type(net).__name__}: stem, {net.depth} blocks (residual branches), head",)
+        untrained = rule.untrained(net) if rule else ()
+        if untrained:
+            self.skipped = (f"stem not trained: the method gives {' and '.join(untrained)} no credit",)
 
     @property
     def net(self) -> Network:
@@ -122,9 +126,12 @@ class OwnSubject(Subject):
         }
         rule = self._rule.bind(knobs)
         noise = self._noise(seen.y)
-        linears = rule.linears(self._net, state, noise)
-        whole = trace(self._net, self._params, seen.x, seen.y, linears, with_input=rule.through_blocks)
-        return rule.credit(self._net, self._params, state, whole, noise)[0]
+        # Feedback inside the Linears changes the pass itself; any other state is tried on the one that is kept.
+        if self._traced is None or self._traced[0] is not seen or type(rule).linears is not CreditRule.linears:
+            linears = rule.linears(self._net, state, noise)
+            whole = trace(self._net, self._params, seen.x, seen.y, linears, with_input=rule.through_blocks)
+            self._traced = seen, whole
+        return rule.credit(self._net, self._params, state, self._traced[1], noise)[0]
 
     def _noise(self, y: Tensor) -> Leaves:
         """The rule's noise for one group: the same in the replay, another for a group with other labels."""

@@ -12,21 +12,21 @@ def rows(values: Tensor) -> Tensor:
 
 
 def norms(values: Tensor) -> Tensor:
-    """L2 norm of each row, without under- or overflow on the way; NaN where the row is not finite."""
+    """L2 norm of each row, without under- or overflow on the way; NaN where the row has one, infinite where it is."""
     largest = values.abs().amax(-1)
     usable = (largest > 0) & largest.isfinite()
     safe = torch.where(usable, largest, 1.0)
     found = torch.linalg.vector_norm(values / safe[:, None], dim=-1) * safe
-    return torch.where(usable, found, torch.where(largest == 0, 0.0, torch.nan))
+    return torch.where(usable, found, largest)
 
 
 def units(values: Tensor) -> Tensor:
     """Each row at length 1; NaN where it is zero or not finite."""
     largest = values.abs().amax(-1, keepdim=True)
-    usable = (largest > 0) & largest.isfinite()
-    scaled = values / torch.where(usable, largest, 1.0)
-    made = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    return torch.where(usable, made, torch.nan)
+    # A row divided by NaN is NaN throughout.
+    scaled = values / torch.where((largest > 0) & largest.isfinite(), largest, torch.nan)
+    made: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return made
 
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:
@@ -39,17 +39,15 @@ def clamped_cosines(left: Tensor, right: Tensor, group: int) -> Tensor:
     return torch.nn.functional.cosine_similarity(left / group, right / group, dim=-1).double()
 
 
-def haar_std(credit: Tensor, reference: Tensor) -> float:
+def haar_std(credit: Tensor, reference: Tensor) -> Tensor:
     """Standard deviation of the mean cosine when one Haar-random rotation Q turns every sample's credit.
 
     The mean is <Q, M>/n with M = sum_i g_i a_i^T of unit vectors, and E<Q, M>^2 = |M|_F^2 / d exactly, so nothing needs
-    to be drawn. |M|_F^2 = sum_ij <g_i, g_j><a_i, a_j>. The null's mean is zero.
+    to be drawn. |M|_F^2 = sum_ij <g_i, g_j><a_i, a_j>: the shorter way is taken. The null's mean is zero.
     """
     a, g = units(credit), units(reference)
     keep = a.isfinite().all(-1) & g.isfinite().all(-1)
-    count = int(keep.sum())
-    if count == 0:
-        return float("nan")
     a, g = a[keep], g[keep]
-    square = ((a @ a.T) * (g @ g.T)).sum().clamp_min(0)
-    return float((square / a.shape[1]).sqrt() / count)
+    count, features = a.shape
+    square = (g.T @ a).square().sum() if features < count else ((a @ a.T) * (g @ g.T)).sum().clamp_min(0)
+    return (square / features).sqrt() / count  # NaN where no sample is left: 0 / 0.

@@ -35,7 +35,7 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
         words = "above" if raised else "not above"
         return flag(
             "raised" if raised else "clear",
-            f"the largest growth is |h_{block + 1}| / |h_{block}| = {rho:.4g}, {words} {limit:g}",
+            f"the largest growth is |h_{block + 1}| / |h_{block}| = {q.growth[block]:.4g}, {words} {limit:g}",
             value=rho,
             layer=block + 1,
             margin=factor(rho, limit),

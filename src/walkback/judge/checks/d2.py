@@ -29,9 +29,10 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     value = norm.known
     raised = value < floor
     assert q.top_norms is not None
+    said = f"|g_{q.depth}| @{GROUP} = {value:.3g}, {'under' if raised else 'not under'} {floor:g}"
     return flag(
         "raised" if raised else "clear",
-        f"|g_{q.depth}| @{GROUP} = {value:.3g}, {'under' if raised else 'not under'} {floor:g}; {_beside(q, raised)}",
+        f"{said}; {_beside(q, raised, floor)}",
         value=value,
         interval=mean_interval(q.top_norms / GROUP, t.confidence),
         margin=factor(value, floor),
@@ -39,7 +40,7 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     )
 
 
-def _beside(q: Quantities, raised: bool) -> str:
+def _beside(q: Quantities, raised: bool, floor: float) -> str:
     """What was measured about the direction and the clamp, and whether a good fit explains a small gradient."""
     direction, clamp = q.top.direction, q.top.clamp
     said = [f"direction {direction.status} ({direction.reason})", f"clamp {clamp.status} ({clamp.reason})"]
@@ -47,6 +48,8 @@ def _beside(q: Quantities, raised: bool) -> str:
         said.append("the direction is real although it is small: only code that clamps sees noise")
     if q.error_norm.ok and q.grad_over_error.ok:
         said.append(f"|e| = {q.error_norm:.3g}, |g_{q.depth}| / |e| = {q.grad_over_error:.3g} per sample")
+    if raised and q.is_fitted(floor):
+        said.append("the error is small, not the way back from it: a fitted network, no collapse")
     if q.dtype in ("float16", "torch.float16"):
         said.append("float16 ends at 6e-8: smaller gradients are zero")
     return "; ".join(said)
