@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
     from walkback.measure.subject import FrozenPass
-    from walkback.studies.run import Listener, Result
+    from walkback.studies.audit import Audit
+    from walkback.studies.run import Listener, Options, Result
     from walkback.studies.store import Run
 
 
@@ -46,38 +48,63 @@ def train(
     arch: str = "resmlp",
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
-    out: str | Path = "runs",
-    resume: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    driver: Literal["auto", "single", "fleet"] = "auto",
-    data_root: str | Path | None = None,
-    max_seconds: float | None = None,
-    checkpoint_seconds: float = 30.0,
-    command: Sequence[str] = (),
     listener: Listener | None = None,
     **settings: Any,
 ) -> list[Result]:
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
-    `data` is a data set's name or the result of `tensors`; other settings are fields of `RunConfig` (batch, lr, ...).
+    `data` is a data set's name or the result of `tensors`. Other settings are fields of `RunConfig` (epochs, batch, lr,
+    ...) and of `Options` (out="runs", resume, device, driver, data_root, max_seconds, ...).
     Returns one result per run, methods outermost.
     """
     from walkback.studies import run
 
-    options = run.Options(
-        out=Path(out),
-        resume=resume,
-        device=device,
-        driver=driver,
-        data_root=None if data_root is None else Path(data_root),
-        max_seconds=max_seconds,
-        checkpoint_seconds=checkpoint_seconds,
-        command=tuple(command),
-    )
-    name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
-    configs = grid(methods, arch=arch, data=name, seeds=seeds, **settings)
+    configs, options, own_data = _asked(methods, arch, data, seeds, settings)
     return run.train(configs, options, listener or run.Listener(), own_data)
+
+
+def audit(
+    methods: str | Sequence[str] = ("bp", "fa", "dfa"),
+    *,
+    arch: str = "resmlp",
+    data: str | Tensors = "prototypes",
+    seeds: int | Sequence[int] = 42,
+    thresholds: DiagnosticThresholds | None = None,
+    protocol: Literal["three", "four"] = "three",
+    null: Literal["method_shell", "bp_shell"] = "method_shell",
+    listener: Listener | None = None,
+    **settings: Any,
+) -> Audit:
+    """Train methods with the frozen shells and backprop runs they are held against, measure and judge them together.
+
+    Takes what `train` takes. The runs, a card for each and an overview of all (`audit.html`) lie below `out`.
+    """
+    from walkback.studies import run
+    from walkback.studies.audit import audit as carry_out
+    from walkback.studies.diagnosis import Judging
+
+    configs, options, own_data = _asked(methods, arch, data, seeds, settings)
+    return carry_out(configs, options, Judging(thresholds, protocol, null), listener or run.Listener(), own_data)
+
+
+def _asked(
+    methods: str | Sequence[str],
+    arch: str,
+    data: str | Tensors,
+    seeds: int | Sequence[int],
+    settings: Mapping[str, Any],
+) -> tuple[list[RunConfig], Options, Tensors | None]:
+    """What a grid's keywords ask for: the configurations, how to train them, and data that were handed over."""
+    from walkback.studies.run import Options
+
+    names = {field.name for field in fields(Options)}
+    how = {name: value for name, value in settings.items() if name in names}
+    how["out"] = Path(how.get("out", "runs"))
+    how["data_root"] = None if how.get("data_root") is None else Path(how["data_root"])
+    name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
+    own = {name: value for name, value in settings.items() if name not in names}
+    return grid(methods, arch=arch, data=name, seeds=seeds, **own), Options(**how), own_data
 
 
 def tensors(

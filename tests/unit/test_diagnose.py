@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 
 import foreign_models
 import numpy as np
@@ -161,18 +163,122 @@ def test_backprop_is_trivially_aligned_and_a_shell_makes_no_claim(runs, capsys):
     assert shell["claims"]["alignment"]["outcome"] == "not_applicable"
 
 
-def test_a_run_without_its_feedback_or_with_anothers_is_refused(runs, tmp_path, capsys):
-    import shutil
+def copied(result, tmp_path):
+    copy = tmp_path / "elsewhere" / result.run
+    shutil.copytree(result.path, copy)
+    return copy
 
-    for change in ("remove", "replace"):
-        copy = tmp_path / change / runs["dfa", 1].run
-        shutil.copytree(runs["dfa", 1].path, copy)
-        if change == "remove":
-            (copy / "rule.safetensors").unlink()
-        else:
-            shutil.copy(copy / "model.safetensors", copy / "rule.safetensors")
-        assert main(["diagnose", str(copy)]) == 3
-        assert "is damaged" in capsys.readouterr().err
+
+def test_a_run_without_its_feedback_is_inconclusive_and_names_the_file(runs, tmp_path, capsys):
+    copy = copied(runs["dfa", 1], tmp_path)
+    (copy / "rule.safetensors").unlink()
+    assert main(["diagnose", str(copy)]) == 2
+    assert "VERDICT: inconclusive: rule.safetensors is missing" in capsys.readouterr().out
+    card = json.loads((copy / "report.json").read_text())
+    assert card["claims"]["alignment"]["outcome"] == "inconclusive"
+    assert all(layer["credit"] is None for layer in card["layers"])
+    assert {verdict["verdict"] for verdict in card["verdicts"].values()} == {"inconclusive"}
+
+
+def test_a_run_with_anothers_feedback_is_refused(runs, tmp_path, capsys):
+    copy = copied(runs["dfa", 1], tmp_path)
+    shutil.copy(copy / "model.safetensors", copy / "rule.safetensors")
+    assert main(["diagnose", str(copy)]) == 3
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_a_damaged_neighbour_is_left_out_and_said(runs, tmp_path, capsys):
+    copy = copied(runs["dfa", 1], tmp_path)
+    shell = copied(runs["dfa:shell=method", 1], tmp_path)
+    (shell / "run.json").write_text("{")
+    assert main(["diagnose", str(copy), "--json"]) == 2
+    card = json.loads(capsys.readouterr().out)
+    assert any(shell.name in line and "left out" in line for line in card["limits"])
+    assert card["claim"]["frozen"] == {}
+
+
+def test_one_seed_gets_an_interval_over_the_test_samples(runs, tmp_path, capsys):
+    copy = copied(runs["dfa", 1], tmp_path)
+    copied(runs["dfa:shell=method", 1], tmp_path)
+    main(["diagnose", str(copy), "--json"])
+    card = json.loads(capsys.readouterr().out)
+    assert card["statistics"]["pairing"] == "by sample (McNemar)"
+    assert card["statistics"]["n"] == 1024
+    margin = 100 * (runs["dfa", 1].test_acc - runs["dfa:shell=method", 1].test_acc)
+    assert card["statistics"]["mean"] == pytest.approx(margin, abs=1e-6)
+    low, high = card["statistics"]["interval"]
+    assert low < margin < high
+
+
+class TestModelOnTheCommandLine:
+    CODE = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(12, 12)
+    def forward(self, h):
+        return h + torch.tanh(self.inner(h))
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 12), Block(), Block(), Block(), nn.LayerNorm(12), nn.Linear(12, 10))
+
+def batches():
+    draws = torch.Generator().manual_seed(1)
+    return [(torch.randn(100, 16, generator=draws), torch.randint(10, (100,), generator=draws)) for _ in range(11)]
+
+def number():
+    return 3
+"""
+
+    @pytest.fixture
+    def here(self, tmp_path, monkeypatch):
+        (tmp_path / "their_nets.py").write_text(self.CODE)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        yield tmp_path
+        sys.modules.pop("their_nets", None)
+
+    def test_it_is_built_loaded_measured_and_judged(self, here, capsys):
+        import their_nets
+
+        model = their_nets.build()
+        with torch.no_grad():
+            model[1].inner.weight.mul_(0.5)
+        torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}}, "net.pt")
+        words = ["diagnose", "--model", "their_nets:build", "--checkpoint", "net.pt", "--data", "their_nets:batches"]
+        assert main([*words, "--headline-acc", "0.6", "--frozen-acc", "0.5", "--out", "card", "--name", "mine"]) == 0
+        assert "VERDICT: trustworthy" in capsys.readouterr().out
+        card = json.loads((here / "card" / "report.json").read_text())
+        expected = wb.diagnose(model, their_nets.batches(), 0.6, 0.5, method_name="mine").to_json()
+        assert card["layers"] == expected["layers"]
+        assert main([*words[:3], "--data", "prototypes:test=1024"]) == 2
+        assert "VERDICT: inconclusive" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["--model", "their_nets:build"], "needs --data"),
+            (["--model", "their_nets", "--data", "prototypes"], "expected package.module:function"),
+            (["--model", "nowhere:build", "--data", "prototypes"], "cannot import 'nowhere'"),
+            (["--model", "their_nets:nothing", "--data", "prototypes"], "has no function 'nothing'"),
+            (["--model", "their_nets:number", "--data", "prototypes"], "returned a int"),
+            (["--model", "their_nets:build", "--data", "prototyps"], "Did you mean 'prototypes'"),
+            (["--model", "their_nets:build", "--checkpoint", "bad.pt", "--data", "prototypes"], "cannot be read"),
+            (["--model", "their_nets:build", "--checkpoint", "none.pt", "--data", "prototypes"], "none.pt"),
+            (["--model", "their_nets:build", "--checkpoint", "other.pt", "--data", "prototypes"], "lacks '0.bias'"),
+            (["--model", "their_nets:build", "--data", "prototypes", "--threshold", "g_norm=1"], "Unknown threshold"),
+            ([], "Name either runs or --model"),
+        ],
+    )
+    def test_mistakes_get_a_sentence(self, here, capsys, words, sentence):
+        (here / "bad.pt").write_bytes(b"nothing of the kind")
+        torch.save({"0.weight": torch.zeros(2, 2)}, here / "other.pt")
+        assert main(["diagnose", *words]) == 3
+        assert sentence in capsys.readouterr().err
 
 
 def test_a_folder_without_runs_is_a_mistake_not_a_success(tmp_path, capsys):

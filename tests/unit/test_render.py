@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from importlib import resources
+from statistics import mean, stdev
 
+import page_tables
 import pytest
 from fake_measurements import ALL, healthy
 
 from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
-from walkback.judge.card import read_card
+from walkback.judge.card import read_card, seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.render import latex, markdown
 from walkback.render.cards import view
 from walkback.render.formats import FORMATS, PAGES, render
+from walkback.render.overview import NUMBERS, overview_latex, overview_markdown, overview_page
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 CONTEXT = {
@@ -54,7 +58,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -120,6 +124,99 @@ def test_the_strings_are_the_cards_numbers():
     assert dict(shown.numbers)["D1"] == shown.section("checks").rows[0][1]
 
 
+def agrees(text, value, digits=None, places=None, unit=""):
+    """The text is this number, to `digits` significant digits or `places` after the point."""
+    assert text.endswith(f" {unit}" if unit else ""), text
+    at = -places if places is not None else math.floor(math.log10(abs(value))) - digits + 1 if value else 0
+    assert abs(float(text.removesuffix(unit)) - value) <= 0.5000001 * 10.0**at, (text, value)
+
+
+def agrees_or_word(text, number, **precision):
+    """The same for a number of the card; without a value, the word."""
+    if number["status"] == "ok":
+        agrees(text, number["value"], **precision)
+    else:
+        assert text == {"invalid": "INVALID", "missing": "NOT MEASURED"}[number["status"]]
+
+
+@pytest.mark.parametrize("form", PAGES)
+@pytest.mark.parametrize(
+    ("case", "evidence", "verdict"),
+    [
+        ("healthy", SEEDS, "trustworthy"),
+        ("exploded", SEEDS, "walked_back"),
+        ("noise", Evidence(), "inconclusive"),
+        ("no credit", Evidence(), "inconclusive"),
+        ("fresh", Evidence.of(0.306, 0.349), "walked_back"),
+    ],
+)
+def test_the_numbers_read_back_from_a_page_are_the_cards(tmp_path, form, case, evidence, verdict):
+    report_of(case, evidence).save(tmp_path)
+    card = json.loads((tmp_path / "report.json").read_text())
+    assert card["verdict"] == verdict
+    rows = page_tables.read(form, (tmp_path / f"report.{form}").read_text())
+    for check, row in zip(card["checks"], rows["Checks"], strict=True):
+        _, measured, ends, fails, result, flips, n = row
+        assert result == check["shown"]
+        assert int(n.split()[0]) == check["n"]
+        assert fails[0] == {"above": ">", "below": "<"}[check["side"]]
+        agrees(fails[2:], check["threshold"], digits=6)
+        if check["value"] is None:
+            assert measured in ("see reason", "INVALID", "NOT MEASURED")
+        else:
+            agrees(measured, check["value"], digits=3, unit=check["unit"])
+        if check["interval"] is None:
+            assert ends == "–"
+        else:
+            for text, value in zip(ends.strip("[]").split(", "), check["interval"], strict=True):
+                agrees(text, value, digits=3)
+        if check["flips_at"] is None:
+            assert flips == "–"
+        else:
+            agrees(flips, check["flips_at"], digits=3)
+    for layer, row in zip(card["layers"], rows["Layer by layer"], strict=True):
+        index, hidden, grad, replay, direction, clamp, cosine, null, z, _ = row
+        assert (int(index), direction, clamp) == (
+            layer["layer"],
+            layer["direction"]["status"],
+            layer["clamp"]["status"],
+        )
+        agrees_or_word(hidden, layer["hidden_norm"], digits=3)
+        agrees_or_word(grad, layer["grad_norm_128"], digits=3)
+        agrees(replay, layer["cos64"]["median"], places=4)
+        credit = layer["credit"]
+        if credit is None:
+            assert (cosine, null, z) == ("NOT MEASURED", "–", "–")
+        else:
+            agrees_or_word(cosine, credit["cos"], places=3)
+            agrees_or_word(z, credit["z"], places=1)
+            assert null[0] == "±"
+            agrees(null[1:], 3 * credit["null_std"], places=3)
+    for (name, number), row in zip(card["aggregates"].items(), rows["Alignment over layers"], strict=True):
+        assert row[0] == name
+        agrees_or_word(row[1], number, places=1 if name.endswith("_z") else 3)
+    statistics, found = card["statistics"], dict(rows["Statistics"])
+    assert int(found["n"].split()[0]) == statistics["n"]
+    if statistics["mean"] is None:
+        assert found["margin over the frozen baseline"] == "–"
+    else:
+        agrees(found["margin over the frozen baseline"], statistics["mean"], places=2, unit="pp")
+    if statistics["interval"] is not None:
+        ends = found["95% interval"].removesuffix(" pp").strip("[]").split(", ")
+        for text, value in zip(ends, statistics["interval"], strict=True):
+            agrees(text, value, places=2)
+    given = card["claim"]["headline_acc"]
+    shown = dict(rows["The claim"])["accuracy"]
+    assert shown == "not given" or [float(text) for text in shown.split(", ")] == [round(x, 3) for x in given]
+    assert (shown == "not given") == (not given)
+    if form == "tex":
+        quoted = page_tables.macros((tmp_path / "report.tex").read_text())
+        if card["checks"][0]["shown"] in ("PASS", "FAIL"):
+            agrees(quoted["DOne"], card["checks"][0]["value"], digits=3, unit="x")
+        for name, macro in (("A1", "AlignAOne"), ("deep_mean", "AlignDeepMean")):
+            agrees_or_word(quoted[macro].split(" (")[0], card["aggregates"][name], places=3)
+
+
 @pytest.mark.parametrize("form", PAGES)
 def test_an_invalid_number_is_a_word_with_its_reason(form):
     card = card_of("noise")
@@ -141,7 +238,7 @@ def test_a_check_that_is_not_ok_shows_no_value_even_if_the_card_holds_one():
     check = next(check for check in card["checks"] if check["shown"] == "INVALID")
     check |= {"value": 0.123456, "flips_at": 0.123456, "interval": [0.123456, 0.2]}
     for form in PAGES:
-        assert "0.123" not in render(card, form)
+        assert "0.123" not in render(seal(card), form)
 
 
 def test_a_verdict_never_hides_what_speaks_against_it():
@@ -170,7 +267,7 @@ def test_the_page_is_self_contained_and_small(case):
 
 def test_a_deep_network_still_fits():
     card = judge(healthy(blocks=48, cosines=[0.1] * 49, growth=1.02), SEEDS, method_name="deep").to_json()
-    assert len(render(card, "html").encode()) < 60_000
+    assert len(render(card, "html").encode()) < 80_000
 
 
 def test_the_strip_has_the_floor_the_null_and_the_values():
@@ -178,7 +275,7 @@ def test_the_strip_has_the_floor_the_null_and_the_values():
     assert 'class="floor"' in source
     assert "floor 1e-07" in source
     assert 'class="null"' in source
-    assert "<title>layer 0: +0.400</title>" in source
+    assert ">layer 0: +0.400</text>" in source
     assert 'class="cross"' not in source
     assert 'class="cross"' in render(card_of("noise"), "html")
     assert ">exact</text>" in render(card_of("backprop"), "html")
@@ -189,7 +286,7 @@ def test_extreme_norms_are_drawn(value):
     card = card_of("healthy")
     for layer in card["layers"]:
         layer["hidden_norm"]["value"] = layer["grad_norm_128"]["value"] = value
-    source = render(card, "html")
+    source = render(seal(card), "html")
     Page(source)
     assert not re.search(r'"(nan|inf|-inf)"', source)
 
@@ -263,6 +360,97 @@ def test_a_report_saves_everything(tmp_path):
     for form in PAGES:
         assert (tmp_path / "new" / "folder" / f"report.{form}").read_text() == render(card, form)
     Measurements.load(tmp_path / "new" / "folder" / "measurements.npz")
+
+
+class TestOverview:
+    def cards(self):
+        return [
+            card_of("healthy", method_name="good"),
+            card_of("exploded", method_name="bad"),
+            card_of("noise", Evidence(), method_name="unsure"),
+            card_of("no credit", Evidence.of(0.306, 0.349), method_name="one,seed"),
+        ]
+
+    def tables(self):
+        """Rows by method in each format; the LaTeX's three tables side by side."""
+        cards = self.cards()
+        found = {
+            "md": page_tables.read("md", overview_markdown(cards))["Overview"],
+            "html": page_tables.read("html", overview_page(cards, "All"))[""],
+        }
+        tex = page_tables.read("tex", overview_latex(cards))
+        parts = zip(tex["Accuracy"], tex["Measurements"], tex["Verdicts"], strict=True)
+        return found | {"tex": [first + second[1:] + third[1:] for first, second, third in parts]}
+
+    @pytest.mark.parametrize("form", PAGES)
+    def test_the_cells_are_the_cards_numbers(self, form):
+        for card, row in zip(self.cards(), self.tables()[form], strict=True):
+            claim, checks = card["claim"], {check["id"]: check for check in card["checks"]}
+            method, n, accuracy, shell, bp_shell, margin, growth, grad, deep, three, four, alignment, depth = row
+            given = claim["headline_acc"]
+            assert (method, int(n)) == (claim["method"], len(given))
+            if len(given) > 1:
+                assert accuracy == f"{mean(given):.3f} ± {stdev(given):.3f}"  # stdev divides by n - 1.
+                assert bp_shell == "0.420"
+                low, high = card["statistics"]["interval"]
+                assert margin == f"{card['statistics']['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+            elif given:
+                assert (accuracy, shell, bp_shell, margin) == ("0.306", "0.349", "not given", "-4.30 FAIL")
+            else:
+                assert (accuracy, shell, margin) == ("not given", "not given", "NOT MEASURED")
+            for text, check in ((growth, checks["D1"]), (grad, checks["D2"])):
+                agrees(text.removesuffix(" FAIL"), check["value"], digits=3)
+                assert text.endswith("FAIL") == (check["shown"] == "FAIL")
+            agrees_or_word(deep, card["aggregates"]["deep_mean"], places=3)
+            for text, name in ((three, "three"), (four, "four")):
+                word = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
+                assert text.split(" (")[0] == word[card["verdicts"][name]["verdict"]]
+            assert (alignment, depth) == tuple(card["claims"][name]["shown"] for name in ("alignment", "depth"))
+
+    @pytest.mark.parametrize("form", PAGES)
+    def test_a_word_has_its_reason_below_and_the_heads_their_meaning(self, form):
+        make = {"md": overview_markdown, "tex": overview_latex, "html": lambda cards: overview_page(cards, "All")}[form]
+        text = make(self.cards())
+        text = {"md": lambda x: re.sub(r"\\(.)", r"\1", x), "tex": page_tables.untex, "html": lambda x: Page(x).text}[
+            form
+        ](text)
+        for said in ("INVALID (", "NOT MEASURED (", "ddof = 1", "95% interval", "accuracy ↑", "growth ↓"):
+            assert said in normal(text), said
+        assert "it was not said which shell this is" in normal(text)
+
+    def test_a_number_that_is_not_informative_says_so(self):
+        card = card_of("healthy", Evidence.of([0.8, 0.8], {"method_shell": [0.5, 0.6]}, [0.4, 0.5]))
+        assert next(check for check in card["checks"] if check["id"] == "D3")["shown"] == "NOT INFORMATIVE"
+        row = page_tables.read("md", overview_markdown([card]))["Overview"][0]
+        assert re.fullmatch(r"\+25\.00 \[.*\] NOT INFORMATIVE", row[5])
+
+    def test_the_page_is_one_file_and_links_to_the_cards(self):
+        cards = self.cards()
+        links = ["a/report.html", "b=1,c/report.html", "javascript:alert(1)", "e#f?g.html"]
+        source = overview_page(cards, NASTY, links)
+        page = Page(source)
+        assert NASTY in page.text
+        assert [found["href"] for tag, found in page.elements if tag == "a"] == [
+            "a/report.html", "b%3D1%2Cc/report.html", "javascript%3Aalert%281%29", "e%23f%3Fg.html",
+        ]  # fmt: skip
+        assert not {tag for tag, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "base", "form"}
+        assert not re.search(r"https?://|@import|url\(", source)
+        heads = [tag for tag, _ in page.elements].count("th")
+        assert heads == len(NUMBERS) + 4
+        assert "<a" not in overview_page(cards, "All")
+
+    def test_networks_that_differ_are_named(self):
+        cards = [card_of("healthy"), card_of("healthy", context=CONTEXT | {"arch": "vit"})]
+        rows = page_tables.read("md", overview_markdown(cards))["Overview"]
+        assert [row[0] for row in rows] == ["DFA (resmlp on cifar10)", "DFA (vit on cifar10)"]
+
+    def test_what_cannot_be_shown_is_refused(self):
+        with pytest.raises(InputError, match="no cards"):
+            overview_markdown([])
+        with pytest.raises(InputError, match="2 links for 1 cards"):
+            overview_page([card_of()], "All", ["a", "b"])
+        with pytest.raises(InputError, match="format"):
+            overview_latex([{}])
 
 
 class TestCommand:

@@ -21,12 +21,12 @@ from walkback.core.files import write_atomic
 from walkback.studies import store
 from walkback.studies.store import LOG, MODEL, PREVIOUS, RECORD, RESUME, RULE, Checkpoint
 
-RESULT, TIMINGS = {"test_acc": 0.5}, {"seconds": 1.0}
+RESULT, TIMINGS = {"test_acc": 0.5, "epochs": 2}, {"seconds": 1.0}
 
 
 def record(**changes):
     plain = {"method": "dfa", "seed": 1, "config": {"epochs": 2}, "digest": "d", "rule_has_state": True}
-    return {"run": "a-run", **plain, **changes}
+    return {"run": "a-run", **plain, "data": {"digest": "e"}, "versions": {}, **changes}
 
 
 def arrays(number):
@@ -267,11 +267,18 @@ class TestDamage:
         (path / RECORD).write_bytes(content)
         refused(path, rf"a-run is damaged: {RECORD} .*Nothing was changed\. Move that folder away and train it again\.")
 
-    @pytest.mark.parametrize("key", ["run", "method", "seed", "status", "config", "digest", "rule_has_state"])
+    @pytest.mark.parametrize(
+        "key", ["run", "method", "seed", "status", "config", "digest", "rule_has_state", "data", "versions"]
+    )
     def test_a_record_without_what_is_needed_is_refused(self, path, key):
         for value in (None, [1.5]):
             edit(path, **{key: value})
             refused(path, rf"{RECORD} lacks {key}")
+
+    @pytest.mark.parametrize("result", [{}, {"test_acc": None, "epochs": 2}, {"test_acc": 0.5}])
+    def test_a_finished_record_with_half_a_result_is_refused(self, done, result):
+        edit(done, result=result)
+        refused(done, rf"{RECORD} lacks result\.")
 
     @pytest.mark.parametrize("key", ["result", "timings", "files"])
     def test_a_finished_record_without_its_result_is_refused(self, done, key):

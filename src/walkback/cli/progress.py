@@ -46,6 +46,19 @@ class Bar(Listener):
         if self._progress and self._task is not None:
             self._progress.advance(self._task, steps)
 
+    def measuring(self, name: str, done: int, total: int) -> None:
+        if self._quiet or not sys.stderr.isatty():
+            return
+        if done == 0:
+            self.close()
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+            self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
+            self._task = self._progress.add_task("", total=total)
+            self._progress.start()
+        assert self._progress is not None
+        assert self._task is not None
+        self._progress.update(self._task, completed=done, description=f"measuring {name}")
+
     def resumed(self, group: Group, epoch: int) -> None:
         self._console.print(f"{group.label}: going on after epoch {epoch}")
 
@@ -55,6 +68,7 @@ class Bar(Listener):
     def close(self) -> None:
         if self._progress:
             self._progress.stop()
+            self._progress = None
 
 
 def plan_table(groups: Sequence[Group]) -> Table:

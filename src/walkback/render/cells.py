@@ -72,4 +72,6 @@ def plain(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(plain, value)) or NOTHING
+    if isinstance(value, float):
+        return f"{value:.10g}"  # 0.1 + 0.2 is 0.3 to a reader; the card's JSON keeps every digit.
     return str(value)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from walkback.render.cards import view
 from walkback.render.sections import Card
@@ -19,23 +18,25 @@ def html(card: Card) -> str:
     """The whole card."""
     shown = view(card)
     unusable = any(cell.value is None for x in shown.layers for cell in (x.hidden, x.grad, x.replay, x.credit))
-    return _template().render(
-        card=shown,
-        checks=shown.section("checks"),
-        layers=shown.section("layers"),
-        panels=strip(shown),
-        crosses=unusable,
-        before=[s for s in shown.sections if s.id == "claim"],
-        after=[s for s in shown.sections if s.id not in ("claim", "checks", "layers")],
-        sign=SIGNS[shown.verdict],
-        kinds=RESULTS,
+    return (
+        pages()
+        .get_template("card.html")
+        .render(
+            card=shown,
+            checks=shown.section("checks"),
+            layers=shown.section("layers"),
+            panels=strip(shown),
+            crosses=unusable,
+            before=[s for s in shown.sections if s.id == "claim"],
+            after=[s for s in shown.sections if s.id not in ("claim", "checks", "layers")],
+            sign=SIGNS[shown.verdict],
+            kinds=RESULTS,
+        )
     )
 
 
 @cache
-def _template() -> Template:
-    source = resources.files("walkback.render").joinpath("templates", "card.html").read_text(encoding="utf-8")
-    # Names of methods and notes come from strangers: everything is escaped.
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        source
-    )
+def pages() -> Environment:
+    """The templates. Names of methods and notes come from strangers: everything is escaped."""
+    loader = PackageLoader("walkback.render")
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader)

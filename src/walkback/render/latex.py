@@ -34,6 +34,8 @@ _ESCAPES = {
     "…": r"\ldots{}",
     "≥": r"\ensuremath{\geq}",
     "≤": r"\ensuremath{\leq}",
+    "↑": r"\ensuremath{\uparrow}",
+    "↓": r"\ensuremath{\downarrow}",
     "‖": r"\ensuremath{\|}",
     "λ": r"\ensuremath{\lambda}",
     "σ": r"\ensuremath{\sigma}",
@@ -43,6 +45,12 @@ _ESCAPES = {
 _DIGITS = dict(
     zip("0123456789", ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"), strict=True)
 )
+COLUMNS = {
+    "claims": r"llp{0.5\linewidth}",
+    "aggregates": r"llp{0.5\linewidth}",
+    "checks": r"p{0.15\linewidth}lllp{0.13\linewidth}lp{0.12\linewidth}",
+}
+"""A column of words gets a width; numbers set their own."""
 LONG = 24
 """Words longer than this may be broken."""
 _LAST_LETTER = "\u017f"
@@ -65,7 +73,7 @@ def latex(card: Card) -> str:
         f"\\textbf{{{breakable(shown.why)}}}",
         "",
         *(f"{breakable(line)}\\par" for line in (*shown.beside, shown.facts)),
-        *(line for section in shown.sections for line in _section(section)),
+        *(line for section in shown.sections for line in laid_out(section)),
         "\\par\\endgroup",
     ]
     return "\n".join(parts) + "\n"
@@ -102,15 +110,15 @@ def _broken(word: str) -> str:
     return r"\allowbreak{}".join(escape(piece) for piece in pieces if piece)
 
 
-def _section(section: Section) -> Iterable[str]:
+def laid_out(section: Section, columns: str = "") -> Iterable[str]:
+    """One section: its heading, its rows and its reasons; `columns` are a table's, if not the usual ones."""
     yield from ("", f"\\subsection*{{{escape(section.title)}}}")
     if section.kind == "table":
-        # A column of sentences gets a width; numbers set their own.
-        columns = r"llp{0.5\linewidth}" if section.id in ("claims", "aggregates") else "l" * len(section.heads)
+        usual = COLUMNS.get(section.id, "l" * len(section.heads))
         size = "scriptsize" if len(section.heads) > 4 else "footnotesize"
         yield from (
             f"\\begin{{center}}\\{size}\\setlength{{\\tabcolsep}}{{3pt}}",
-            f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+            f"\\begin{{tabular}}{{@{{}}{columns or usual}@{{}}}}",
         )
         yield from ("\\toprule", _row(section.heads), "\\midrule")
         yield from map(_row, section.rows)
@@ -132,4 +140,4 @@ def _described(rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def _row(cells: Iterable[str]) -> str:
-    return " & ".join(map(escape, cells)) + r" \\"
+    return " & ".join(map(breakable, cells)) + r" \\"

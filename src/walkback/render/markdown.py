@@ -20,7 +20,7 @@ def markdown(card: Card) -> str:
         f"**{escape(shown.why)}**",
         "",
         *(f"- {escape(line)}" for line in (*shown.beside, shown.facts)),
-        *(line for section in shown.sections for line in _section(section)),
+        *(line for section in shown.sections for line in laid_out(section)),
         "",
         f"Written by walkback {escape(shown.version)} from report.json, which holds the same numbers in full.",
     ]
@@ -32,7 +32,8 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-def _section(section: Section) -> list[str]:
+def laid_out(section: Section) -> list[str]:
+    """One section: its heading, its rows and its reasons."""
     lines = ["", f"## {section.title}", ""]
     if section.kind == "commands":
         # Indented, not fenced: whatever the command holds, it cannot end the block.

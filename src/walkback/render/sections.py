@@ -206,7 +206,7 @@ def statistics(s: Card) -> list[tuple[str, str]]:
 
 def provenance(card: Card) -> list[tuple[str, str]]:
     m = card["measured"]
-    rows = [("walkback", card["walkback"])]
+    rows = [("walkback", card["walkback"]), ("card hash", card["hash"])]
     rows.append(
         ("measured", f"{m['layers']} hidden states, {m['samples']} samples in {m['groups']} groups, {m['dtype']}")
     )

@@ -18,6 +18,10 @@ LEFT, RIGHT, TOP, BOTTOM = 34, 6, 26, 34
 TICKS = 4
 ROOM = 12
 """Left free below the lowest value, for the crosses of layers without one."""
+LOWEST = HEIGHT - BOTTOM - 2
+"""Where those crosses stand."""
+LETTER = 6.6
+"""About the width of a letter that is shown on pointing at a layer."""
 SMALLEST = 1e-300
 """What a logarithm shows a zero as; its own value is in its title."""
 
@@ -85,18 +89,21 @@ def _drawn(
     parts += [Markup('<polyline class="curve" points="{}"/>').format(" ".join(run)) for run in runs if len(run) > 1]
     radius = 4 if len(layers) <= 12 else 2.5
     for x, cell, layer in points:
-        named = f" ({layer.label})" if credit and layer.label != "none" else ""
-        title = f"layer {layer.index}: {cell.full}{named}"
         if cell.value is None:
-            parts.append(_cross(x, HEIGHT - BOTTOM - 2, title))
+            parts.append(Markup('<path class="cross" d="M{},{}l8,8m0,-8l-8,8"/>').format(x - 4, LOWEST - 4))
         else:
-            y = panel.y(cell.value)
-            dot = Markup('<circle class="{}" cx="{}" cy="{}" r="{}"><title>{}</title></circle>')
-            parts.append(dot.format("dot open" if named else "dot", x, y, radius, title))
+            kind = "dot open" if credit and layer.label != "none" else "dot"
+            dot = Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>')
+            parts.append(dot.format(kind, x, panel.y(cell.value), radius))
     if credit:
         parts += _labels(panel, points)
     if all(cell.value is None for _, cell, _ in points):
         parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT / 2, points[0][1].text, "middle", "bad"))
+    parts += [_hit(layer, layers) for layer in layers]
+    # Last, so that nothing is drawn over them.
+    parts += [
+        _tip(x, LOWEST if cell.value is None else panel.y(cell.value), cell, layer, credit) for x, cell, layer in points
+    ]
     svg = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{} by layer">{}</svg>')
     return svg.format(WIDTH, HEIGHT, panel.title, Markup("").join(parts))
 
@@ -187,6 +194,18 @@ def _text(x: float, y: float, words: str, anchor: str, kind: str) -> Markup:
     return Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>').format(kind, x, y, anchor, escape(words))
 
 
-def _cross(x: float, y: float, title: str) -> Markup:
-    path = f"M{x - 4},{y - 4}l8,8m0,-8l-8,8"
-    return Markup('<path class="cross" d="{}"><title>{}</title></path>').format(path, title)
+def _hit(layer: LayerView, layers: Sequence[LayerView]) -> Markup:
+    """What a pointer must be over to see a layer's value: the layer's whole column, since a dot is small."""
+    x, wide = _x(layer, layers), (WIDTH - LEFT - RIGHT - 24) / max(1, len(layers) - 1)
+    path = Markup('<path class="hit m{}" d="M{},{}h{}v{}h-{}z"/>')
+    return path.format(layer.index, round(x - wide / 2, 1), TOP, round(wide, 1), HEIGHT - TOP, round(wide, 1))
+
+
+def _tip(x: float, y: float, cell: Cell, layer: LayerView, credit: bool) -> Markup:
+    named = f" ({layer.label})" if credit and layer.label != "none" else ""
+    words = f"layer {layer.index}: {cell.text}{named}"
+    half = LETTER * len(words) / 2
+    place = min(max(x, half), WIDTH - half)
+    text = Markup('<text class="tip t{}" x="{}" y="{}">{}</text>')
+    # Above its mark, or below where the panel's name stands.
+    return text.format(layer.index, round(place, 1), round(y - 12 if y > TOP + 24 else y + 22, 1), words)

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from walkback.core.config import RunConfig
 from walkback.core.errors import InputError
-from walkback.core.measurements import GROUP, Measurements
-from walkback.core.settings import Choice
-from walkback.data.dataset import Dataset, DataSource
-from walkback.data.feed import TestSet
 from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.discover import Blocks, subject_of
 from walkback.measure.foreign import StepFn
+from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
-from walkback.measure.snapshot import Pool, measure, regroup
-from walkback.measure.subject import Credit, OwnSubject
-from walkback.nets.network import Leaves
+from walkback.measure.snapshot import Pool, measure
+from walkback.measure.subject import Credit
 from walkback.render.save import MEASUREMENTS, save_card
 from walkback.studies import store
+from walkback.studies.laboratory import Laboratory
 from walkback.studies.provenance import describe, provenance
-from walkback.training.driver import prepare
-from walkback.training.recipe import Recipe, resolve
+from walkback.studies.run import Listener
+from walkback.studies.shelf import Shelf, baselines, with_seed
+from walkback.training.recipe import Recipe
 
-SAMPLES = 8 * GROUP
-"""Evaluation samples of a stored run: the first of its test set."""
+ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
 
 
 @dataclass(frozen=True)
@@ -65,131 +60,99 @@ def diagnose_model(
     with left_as_found(model):
         subject = subject_of(model, blocks, *groups[0], step_fn)
         taken = measure(subject, groups, credit=credit, pool=pool)
-    context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ())}
+    context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ()), "one_pass": ONE_PASS}
     return judge(taken, evidence, judging.thresholds, judging.protocol, method_name, notes, context)
 
 
 def diagnose_runs(
-    paths: Iterable[Path], judging: Judging, *, data_root: Path | None, device: torch.device
+    paths: Sequence[Path],
+    judging: Judging,
+    laboratory: Laboratory,
+    listener: Listener,
+    forms: Sequence[str] = ("html",),
 ) -> Iterator[DiagnosticReport]:
     """Measure finished runs one by one and judge each beside the runs that lie with it.
 
-    Numbers, card and page are kept in the run's folder. Data sets are read once, however many runs use them.
+    Numbers, card and pages are kept in the run's folder.
     """
-    known: dict[DataSource, Dataset] = {}
-    for path in paths:
-        run = store.open_run(path)
-        recipe = recipe_of(run)
-        if recipe.source not in known:
-            known[recipe.source] = recipe.source.load(data_root)
-        report = _diagnosed(run, recipe, known[recipe.source], judging, device)
-        save_card(report, run.path, ("html",))
+    shelves: dict[Path, Shelf] = {}
+    for done, path in enumerate(paths):
+        listener.measuring(path.name, done, len(paths))
+        folder = path.resolve().parent
+        if folder not in shelves:
+            shelves[folder] = Shelf(folder)
+        report = diagnose_run(store.open_run(path, without=(store.RULE,)), judging, laboratory, shelves[folder])
+        report.measurements.save(path / MEASUREMENTS)
+        save_card(report, path, forms)
         yield report
 
 
-def _diagnosed(
-    run: store.Run, recipe: Recipe, data: Dataset, judging: Judging, device: torch.device
-) -> DiagnosticReport:
-    _refuse_other_data(run, recipe, data)
-    taken = measure_run(run, recipe, data, device)
-    taken.save(run.path / MEASUREMENTS)
-    config = recipe.config
-    context = {
-        "arch": str(config.arch),
-        "data": config.data.name,
-        "digest": data.digest,
-        "shell": recipe.treatment.shell,
-        "provenance": {"run": run.name, "config": config.to_json(), "trained": run.record["versions"]}
-        | {"measured_on": describe(device)},
-        "rerun": f"walkback diagnose {run.path} --protocol {judging.protocol}",
-    }
-    evidence = evidence_of(recipe, run.path.parent, judging.null)
+def diagnose_run(run: store.Run, judging: Judging, laboratory: Laboratory, shelf: Shelf) -> DiagnosticReport:
+    """Measure one finished run and judge it; nothing is written."""
+    recipe = laboratory.recipe(run)
+    taken = laboratory.measure(run, recipe)
+    evidence = evidence_of(recipe, judging.null, shelf, laboratory)
+    context = context_of(run, recipe, judging, laboratory, shelf)
     return judge(taken, evidence, judging.thresholds, judging.protocol, recipe.method, "", context)
 
 
-def recipe_of(run: store.Run) -> Recipe:
-    """What a stored run was made of, checked against its hash."""
-    recipe = resolve(RunConfig.from_json(run.record["config"]))
-    if recipe.config.digest() != run.record["digest"]:
-        raise store.damaged(run.path, "its configuration does not have the hash that was recorded")
-    return recipe
-
-
-def _refuse_other_data(run: store.Run, recipe: Recipe, data: Dataset) -> None:
-    if data.digest != run.record["data"]["digest"]:
-        raise InputError(
-            f"{run.path} was trained on data with sha256 {run.record['data']['digest'][:12]}…, but "
-            f"'{recipe.config.data.name}' here has {data.digest[:12]}…. Measure it where its data are."
-        )
-
-
-def measure_run(run: store.Run, recipe: Recipe, data: Dataset, device: torch.device) -> Measurements:
-    """One frozen pass and its float64 replay over the first test samples, credit included."""
-    prepare(device)
-    params = _leaves(run, "model", run.model(), recipe.params(), device)
-    state = _leaves(run, "rule", run.rule_state(), recipe.state(), device)
-    subject = OwnSubject(recipe.net, params, recipe.rule, state)
-    samples = _first(TestSet(data, recipe.dtype, device).batches(), SAMPLES)
-    labels = recipe.rule.labels(recipe.net.depth)
-    return measure(subject, samples, labels=labels, site=recipe.treatment.site)
-
-
-def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:
-    """Stored arrays as tensors, refused where they are not those of this network or rule."""
-    got = {name: tuple(array.shape) for name, array in arrays.items()}
-    wanted = {name: tuple(leaf.shape) for name, leaf in expected.items()}
-    if got != wanted:
-        name = sorted(set(got.items()) ^ set(wanted.items()))[0][0]
-        raise store.damaged(
-            run.path, f"{what}.safetensors does not hold this {what}: '{name}' differs in name or shape"
-        )
-    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-
-
-def _first(batches: Sequence[tuple[Tensor, Tensor]], count: int) -> list[tuple[Tensor, Tensor]]:
-    x, y = (torch.cat(parts)[:count] for parts in zip(*batches, strict=True))
-    return [(x, y)]
-
-
-def evidence_of(recipe: Recipe, folder: Path, null: str) -> Evidence:
-    """The accuracies of the method, its shells and backprop, over all seeds that lie finished in the same folder."""
-    candidates = {recipe.config.seed} | {store.open_run(path).record["seed"] for path in store.find_runs(folder)}
-    accuracies = {seed: _accuracy(recipe, folder, seed, {}) for seed in sorted(candidates)}
-    headline = {seed: accuracy for seed, accuracy in accuracies.items() if accuracy is not None}
-    found: dict[str, dict[int, float]] = {}
-    own_shell = "bp" if recipe.config.method.name == "bp" else "method"
-    # Frozen blocks are not moved by a penalty, so the shell without one is the same network.
-    variants: dict[str, tuple[str, dict[str, Any]]] = {
-        "method_shell": (recipe.config.method.name, {"shell": own_shell, "penalty": 0.0, "penalty_reduction": "sum"}),
-        "bp_shell": ("bp", {"shell": "bp"}),
-        "bp": ("bp", {}),
+def context_of(
+    run: store.Run, recipe: Recipe, judging: Judging, laboratory: Laboratory, shelf: Shelf
+) -> dict[str, Any]:
+    """Where a stored run comes from, as its card says it."""
+    config = recipe.config
+    feedback = f"yes, from {store.RULE}" if run.record["rule_has_state"] else "the rule keeps none"
+    feedback = f"NO: {store.RULE} is missing" if run.lacks_rule_state else feedback
+    return {
+        "arch": str(config.arch),
+        "data": config.data.name,
+        "digest": run.record["data"]["digest"],
+        "seed": config.seed,
+        "shell": recipe.treatment.shell,
+        "provenance": {
+            "run": run.name,
+            "config": config.to_json(),
+            "config_digest": run.record["digest"],
+            "files": run.record["files"],
+            "null": judging.null,
+            "trained": run.record["versions"],
+            "measured_on": describe(laboratory.device),
+        },
+        "one_pass": ONE_PASS,
+        "rule_state": feedback,
+        "weights": f"yes, those after epoch {run.record['result']['epochs']} of {config.epochs}",
+        "missing": f"{store.RULE} is missing, so the credit cannot be measured" if run.lacks_rule_state else "",
+        "notes": shelf.notes,
+        "rerun": f"walkback diagnose {run.path} --protocol {judging.protocol} --null {judging.null}",
     }
-    if recipe.treatment.shell == "none":
-        for name, (rule, changes) in variants.items():
-            values = {seed: _accuracy(recipe, folder, seed, changes, rule) for seed in headline}
-            found[name] = {seed: value for seed, value in values.items() if value is not None}
+
+
+def evidence_of(recipe: Recipe, null: str, shelf: Shelf, laboratory: Laboratory) -> Evidence:
+    """The accuracies of the method, its shells and backprop, over all seeds that lie finished on the shelf.
+
+    Of a single seed also which test samples each gets right, for an interval over samples.
+    """
+    found: dict[int, dict[str, tuple[store.Run, Recipe]]] = {}
+    for seed in shelf.seeds():
+        own = with_seed(recipe, seed)
+        runs = {"headline": own, **baselines(own)}
+        found[seed] = {name: (run, made) for name, made in runs.items() if (run := shelf.finished(made))}
+    tested = {seed: parts for seed, parts in found.items() if "headline" in parts}
+    shells = [name for name in ("method_shell", "bp_shell") if any(name in parts for parts in tested.values())]
     # Only seeds that every part has can be paired.
-    shells = {name: values for name, values in found.items() if name != "bp" and values}
-    common = [seed for seed in headline if all(seed in values for values in shells.values())]
-    bp = [found["bp"][seed] for seed in common if seed in found.get("bp", {})]
+    common = {seed: parts for seed, parts in tested.items() if all(name in parts for name in shells)}
+
+    def accuracies(name: str) -> list[float]:
+        return [float(parts[name][0].record["result"]["test_acc"]) for parts in common.values()]
+
+    with_bp = bool(common) and all("bp" in parts for parts in common.values())
+    single = next(iter(common.values())) if len(common) == 1 and shells else {}
     return Evidence.of(
-        headline_acc=[headline[seed] for seed in common],
-        frozen_baseline_acc={name: [values[seed] for seed in common] for name, values in shells.items()},
-        bp_acc=bp if len(bp) == len(common) else None,
+        headline_acc=accuracies("headline"),
+        frozen_baseline_acc={name: accuracies(name) for name in shells},
+        bp_acc=accuracies("bp") if with_bp else None,
         null=null,
+        correct=laboratory.correct(*single["headline"]) if single else None,
+        frozen_correct={name: laboratory.correct(*single[name]) for name in shells} if single else None,
+        seeds=common,
     )
-
-
-def _accuracy(
-    recipe: Recipe, folder: Path, seed: int, changes: Mapping[str, Any], rule: str | None = None
-) -> float | None:
-    """Test accuracy of the same configuration with another seed, shell or rule; None where it was not trained here."""
-    method = recipe.config.method
-    # Another rule has other settings, so nothing of this one's is carried over.
-    own = {**changes} if rule not in (None, method.name) else {**method.settings, **changes}
-    variant = resolve(replace(recipe.config, method=Choice(rule or method.name, own), seed=seed))
-    path = folder / variant.name
-    if not path.is_dir():
-        return None
-    run = store.open_run(path)
-    return float(run.record["result"]["test_acc"]) if run.is_done else None

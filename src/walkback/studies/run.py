@@ -78,6 +78,9 @@ class Listener:
 
     def skipped(self, names: Sequence[str]) -> None: ...
 
+    def measuring(self, name: str, done: int, total: int) -> None:
+        """The run `name` is about to be measured; `done` of `total` have been."""
+
 
 def train(
     configs: Sequence[RunConfig], options: Options, listener: Listener, own_data: DataSource | None = None

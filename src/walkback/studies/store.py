@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,11 @@ class Run:
     @property
     def is_done(self) -> bool:
         return bool(self.record["status"] == "done")
+
+    @property
+    def lacks_rule_state(self) -> bool:
+        """Whether the rule's state was written and is not there any more."""
+        return bool(self.record["rule_has_state"]) and not (self.path / RULE).is_file()
 
     def lock(self) -> None:
         """Keep other processes from training this run at the same time; the system lets go of it when we end."""
@@ -264,8 +269,8 @@ def create(path: Path, record: Mapping[str, Any]) -> Run:
     return Run(path, full)
 
 
-def open_run(path: Path) -> Run:
-    """Open a run's directory, or say what is wrong with it."""
+def open_run(path: Path, without: Collection[str] = ()) -> Run:
+    """Open a run's directory, or say what is wrong with it; files named in `without` may be missing."""
     if not path.is_dir():
         raise InputError(f"There is no run at {path}. A run is a folder with a {RECORD} in it.")
     if not (path / RECORD).is_file():
@@ -283,9 +288,12 @@ def open_run(path: Path) -> Run:
         )
     needed = _KEYS | (_KEYS_WHEN_DONE if record.get("status") == "done" else {})
     missing = [key for key, kind in needed.items() if not isinstance(record.get(key), kind)]
+    if record.get("status") == "done" and not missing:
+        result = record["result"]
+        missing = [f"result.{key}" for key, kind in _RESULT.items() if not isinstance(result.get(key), kind)]
     if missing:
         raise damaged(path, f"{RECORD} lacks {', '.join(missing)}")
-    gone = [name for name in record.get("files", ()) if not (path / name).is_file()]
+    gone = [name for name in record.get("files", ()) if name not in without and not (path / name).is_file()]
     if gone:
         raise damaged(path, f"{', '.join(gone)} is missing")
     return Run(path, record)
@@ -299,8 +307,11 @@ _KEYS: dict[str, type] = {
     "config": dict,
     "digest": str,
     "rule_has_state": bool,
+    "data": dict,
+    "versions": dict,
 }
 _KEYS_WHEN_DONE: dict[str, type] = {"result": dict, "timings": dict, "files": dict}
+_RESULT: dict[str, type] = {"test_acc": float, "epochs": int}
 
 
 def find_runs(folder: Path) -> list[Path]:

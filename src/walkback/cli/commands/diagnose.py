@@ -1,9 +1,13 @@
-"""Measure finished runs and judge what may be claimed of them.
+"""Measure finished runs, or your own model, and judge what may be claimed of them.
 
-example: walkback diagnose runs/dfa*
+examples: walkback diagnose runs/dfa*
+          walkback diagnose --model my_nets:build --checkpoint net.pt --data cifar10
+              --headline-acc 0.31 --frozen-acc 0.35
 
-The frozen shells and backprop runs that lie finished in the same folder serve as baselines, over all their seeds.
-Numbers and a page to read are kept in each run's folder (measurements.npz, report.json, report.html).
+Of a run, the frozen shells and backprop runs that lie finished in the same folder serve as baselines, over all their
+seeds. Numbers and a page to read are kept in each run's folder (measurements.npz, report.json, report.html).
+A model is built by a function without arguments; --data is a data set's name (its test samples, normalised as in
+training) or package.module:function that yields (x, y) batches.
 """
 
 from __future__ import annotations
@@ -12,26 +16,42 @@ import argparse
 import json
 from pathlib import Path
 
-from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, InputError
-
-EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
+from walkback.cli.judging import EXIT_CODES, add_judging_arguments, judging_of
+from walkback.core.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs, or folders of those"
+        "runs", nargs="*", type=Path, metavar="RUN", help="folders of finished runs, or folders of those"
     )
-    parser.add_argument("--protocol", choices=("three", "four"), default="three", help="edition that decides")
-    parser.add_argument(
-        "--null", choices=("method_shell", "bp_shell"), default="method_shell", help="frozen baseline that decides"
-    )
+    add_judging_arguments(parser)
     parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--json", action="store_true", help="print one audit card per run")
+    own = parser.add_argument_group("your own model")
+    own.add_argument("--model", metavar="PKG.MOD:BUILD", help="function that builds it")
+    own.add_argument("--checkpoint", type=Path, help="its weights: a state dict, or safetensors")
+    own.add_argument("--data", help="samples to measure it on")
+    own.add_argument("--headline-acc", nargs="+", type=float, metavar="ACC", help="its accuracy, one for each seed")
+    own.add_argument("--frozen-acc", nargs="+", type=float, metavar="ACC", help="with blocks frozen at random")
+    own.add_argument("--bp-acc", nargs="+", type=float, metavar="ACC", help="of backprop")
+    own.add_argument("--blocks", nargs="+", default="auto", metavar="NAME", help="its residual blocks, if not found")
+    own.add_argument("--pool", choices=("auto", "cls", "mean", "all"), default="auto", help="how tokens are read")
+    own.add_argument("--name", default="", help="what the method is called on the card")
+    own.add_argument("--out", type=Path, help="folder for the card and its pages")
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.studies.diagnosis import Judging, diagnose_runs
+    if bool(args.model) == bool(args.runs):
+        raise InputError("Name either runs or --model pkg.mod:build. `walkback diagnose --help` shows both ways.")
+    return _model(args) if args.model else _runs(args)
+
+
+def _runs(args: argparse.Namespace) -> int:
+    from walkback.cli.progress import Bar
+    from walkback.judge.panel import worst
+    from walkback.studies.diagnosis import diagnose_runs
+    from walkback.studies.laboratory import Laboratory
     from walkback.studies.run import choose_device
     from walkback.studies.store import find_runs
 
@@ -43,12 +63,42 @@ def run(args: argparse.Namespace) -> int:
                 f"There is no run in {given}. A run is a folder with a run.json; `walkback train` makes them."
             )
         paths += found
-    device = choose_device(args.device)
-    judging = Judging(protocol=args.protocol, null=args.null)
-    verdicts = []
-    for report in diagnose_runs(paths, judging, data_root=args.data_root, device=device):
-        verdicts.append(report.verdict)
-        print(json.dumps(report.to_json(), allow_nan=False) if args.json else f"{report}\n")
-    # The worst verdict counts: one that must be walked back before one that could not be reached.
-    worst = next((v for v in ("walked_back", "inconclusive") if v in verdicts), "trustworthy")
-    return EXIT_CODES[worst]
+    laboratory = Laboratory(args.data_root, choose_device(args.device))
+    bar, verdicts = Bar(quiet=args.json), []
+    try:
+        for report in diagnose_runs(paths, judging_of(args), laboratory, bar):
+            verdicts.append(report.verdict)
+            print(json.dumps(report.to_json(), allow_nan=False) if args.json else f"{report}\n")
+    finally:
+        bar.close()
+    return EXIT_CODES[worst(verdicts)]
+
+
+def _model(args: argparse.Namespace) -> int:
+    if not args.data:
+        raise InputError("--model needs --data: a data set's name, or pkg.mod:function that yields (x, y) batches.")
+    from walkback.studies import handed_over
+    from walkback.studies.diagnosis import diagnose_model
+    from walkback.studies.run import choose_device
+
+    judging, device = judging_of(args), choose_device(args.device)
+    model = handed_over.model(args.model, args.checkpoint, device)
+    batches = handed_over.batches(args.data, args.data_root, device)
+    accuracies = {"headline_acc": args.headline_acc, "frozen_baseline_acc": args.frozen_acc, "bp_acc": args.bp_acc}
+    blocks = args.blocks[0] if len(args.blocks) == 1 else args.blocks
+    report = diagnose_model(
+        model,
+        batches,
+        accuracies,
+        judging,
+        method_name=args.name or args.model,
+        notes="" if args.checkpoint is None else f"checkpoint {args.checkpoint}",
+        credit=None,
+        blocks=blocks,
+        pool=args.pool,
+        step_fn=None,
+    )
+    print(json.dumps(report.to_json(), allow_nan=False) if args.json else report)
+    if args.out:
+        report.save(args.out)
+    return EXIT_CODES[report.verdict]

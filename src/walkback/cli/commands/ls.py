@@ -1,4 +1,4 @@
-"""List methods, archs or data sets, or the runs in a folder."""
+"""List methods, archs, data sets, diagnostics or benches, or the runs in a folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from walkback.bench import BENCHES
 from walkback.core.errors import EXIT_DONE, InputError
 from walkback.credit import RULES
 from walkback.data.catalog import DATA_SETS
+from walkback.judge.checks import CHECKS
 from walkback.nets import ARCHS
+
+CATALOGS = {"methods": RULES, "archs": ARCHS, "data": DATA_SETS, "diagnostics": CHECKS, "benches": BENCHES}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("methods", "archs", "data", "runs"), help="what to list")
+    parser.add_argument("what", choices=(*CATALOGS, "runs"), help="what to list")
     parser.add_argument("folder", nargs="?", type=Path, help="with runs: where they are (default: runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
 
@@ -55,10 +59,9 @@ def _entry(row: dict[str, Any]) -> list[str]:
 
 
 def _catalog(what: str) -> list[dict[str, Any]]:
-    catalogs = {"methods": RULES, "archs": ARCHS, "data": DATA_SETS}
     return [
         {"name": entry.name, "summary": entry.summary, **{key.lower(): value for key, value in entry.facts.items()}}
-        for entry in catalogs[what].entries()
+        for entry in CATALOGS[what].entries()
     ]
 
 

@@ -1,0 +1,35 @@
+"""Measure a run again and confirm or refute its audit card.
+
+example: walkback verify report.json runs/dfa_resmlp_prototypes_s42_1a2b3c4d
+
+Checks the card's own hash, the checkpoints, the configuration and the data; then measures and judges the run again as
+the card says and compares every number (to a relative 1e-3). Accuracies of other runs are read from those beside the
+bundle. Nothing is written. Exit codes: 0 confirmed, 1 refuted, 2 could not measure, 3 usage or input error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK
+
+EXIT_CODES = {"confirmed": EXIT_DONE, "refuted": EXIT_WALKED_BACK, "not_measured": EXIT_UNFINISHED}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("report", type=Path, metavar="REPORT", help="the card: a report.json, or a folder with one")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the folder of the run it was made from")
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--json", action="store_true", help="print one object with every check")
+
+
+def run(args: argparse.Namespace) -> int:
+    from walkback.studies.run import choose_device
+    from walkback.studies.verification import verify
+
+    found = verify(args.report, args.bundle, data_root=args.data_root, device=choose_device(args.device))
+    print(json.dumps(found.to_json(), allow_nan=False) if args.json else found)
+    return EXIT_CODES[found.outcome]

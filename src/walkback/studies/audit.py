@@ -1,0 +1,91 @@
+"""An audit: methods trained with the baselines they need, measured, judged together, and written as pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from walkback.core.config import RunConfig
+from walkback.core.errors import InputError
+from walkback.core.files import write_atomic
+from walkback.data.dataset import DataSource
+from walkback.judge.panel import Panel, panel
+from walkback.render.formats import PAGES
+from walkback.render.overview import overview_latex, overview_markdown, overview_page, overview_text
+from walkback.studies import run
+from walkback.studies.diagnosis import Judging, diagnose_runs
+from walkback.studies.laboratory import Laboratory
+from walkback.studies.shelf import baselines
+from walkback.training.recipe import Recipe, resolve
+
+OVERVIEW = "audit"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found."""
+
+    out: Path
+    results: tuple[run.Result, ...]
+    """Of every run, baselines included."""
+    panel: Panel | None
+    """None while a run is unfinished."""
+
+    @property
+    def page(self) -> Path:
+        """The overview, from which every card is linked."""
+        return self.out / f"{OVERVIEW}.html"
+
+    def __str__(self) -> str:
+        if self.panel is None:
+            unfinished = sum(result.status != "done" for result in self.results)
+            return f"{unfinished} of {len(self.results)} runs are unfinished; nothing is judged before all are done."
+        return overview_text([card for row in self.panel.rows for card in row.cards])
+
+
+def audit(
+    configs: Sequence[RunConfig],
+    options: run.Options,
+    judging: Judging,
+    listener: run.Listener,
+    own_data: DataSource | None = None,
+) -> Audit:
+    """Train the methods and their baselines, judge each method over its seeds, and write the pages below `out`."""
+    methods = [resolve(config, own_data) for config in configs]
+    run.refuse_twins(methods)
+    shells = [recipe.method for recipe in methods if recipe.treatment.shell != "none"]
+    if shells:
+        raise InputError(f"'{shells[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
+    everything = with_baselines(methods)
+    results = run.train([recipe.config for recipe in everything], options, listener, own_data)
+    if any(result.status != "done" for result in results):
+        return Audit(options.out, tuple(results), None)
+    laboratory = Laboratory(options.data_root, run.choose_device(options.device), own_data)
+    paths = [options.out / recipe.name for recipe in methods]
+    reports = diagnose_runs(paths, judging, laboratory, listener, PAGES)
+    found = panel([report.to_json() for report in reports])
+    _write(found, options.out)
+    return Audit(options.out, tuple(results), found)
+
+
+def with_baselines(methods: Sequence[Recipe]) -> list[Recipe]:
+    """The methods, then every run they are held against, each once."""
+    found = {recipe.name: recipe for recipe in methods}
+    for recipe in methods:
+        found |= {other.name: other for other in baselines(recipe).values() if other.name not in found}
+    return list(found.values())
+
+
+def _write(found: Panel, out: Path) -> None:
+    cards = [card for row in found.rows for card in row.cards]
+    links = [f"{card['provenance']['run']}/report.html" for card in cards]
+    texts = {
+        "html": overview_page(cards, "Audit", links),
+        "md": overview_markdown(cards),
+        "tex": overview_latex(cards),
+        "json": json.dumps(found.to_json(), allow_nan=False),
+    }
+    for form, text in texts.items():
+        write_atomic(out / f"{OVERVIEW}.{form}", text.encode())

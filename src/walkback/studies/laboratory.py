@@ -1,0 +1,100 @@
+"""Where stored runs are measured: one device, and each data set read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walkback.core.config import RunConfig
+from walkback.core.errors import InputError
+from walkback.core.measurements import GROUP, Array, Measurements
+from walkback.data.dataset import Dataset, DataSource
+from walkback.data.feed import TestSet
+from walkback.measure.inputs import regroup
+from walkback.measure.snapshot import measure
+from walkback.measure.subject import OwnSubject
+from walkback.nets.network import Leaves
+from walkback.studies import store
+from walkback.training.driver import prepare
+from walkback.training.recipe import Recipe, resolve
+
+SAMPLES = 8 * GROUP
+"""Evaluation samples of a stored run: the first of its test set."""
+
+
+class Laboratory:
+    """Measures finished runs. `own_data` stands for runs that were trained on tensors handed over in Python."""
+
+    def __init__(self, data_root: Path | None, device: torch.device, own_data: DataSource | None = None):
+        self.device = device
+        self._data_root = data_root
+        self._own_data = own_data
+        self._known: dict[DataSource, Dataset] = {}
+        prepare(device)
+
+    def recipe(self, run: store.Run) -> Recipe:
+        """What a stored run was made of, checked against its hash."""
+        recipe = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
+        if recipe.config.digest() != run.record["digest"]:
+            raise store.damaged(run.path, "its configuration does not have the hash that was recorded")
+        return recipe
+
+    def data(self, run: store.Run, recipe: Recipe) -> Dataset:
+        """The run's data set, refused where it is not the one it was trained on."""
+        if recipe.source not in self._known:
+            self._known[recipe.source] = recipe.source.load(self._data_root)
+        data = self._known[recipe.source]
+        if data.digest != run.record["data"]["digest"]:
+            raise InputError(
+                f"{run.path} was trained on data with sha256 {run.record['data']['digest'][:12]}…, but "
+                f"'{recipe.config.data.name}' here has {data.digest[:12]}…. Measure it where its data are."
+            )
+        return data
+
+    def measure(self, run: store.Run, recipe: Recipe) -> Measurements:
+        """One frozen pass and its float64 replay over the first test samples, credit included; and which of all test
+        samples the run gets right. Where the rule's state is gone there is no credit: none is made up."""
+        params = _leaves(run, "model", run.model(), recipe.params(), self.device)
+        if run.lacks_rule_state:
+            subject, labels = OwnSubject(recipe.net, params), None
+        else:
+            state = _leaves(run, "rule", run.rule_state(), recipe.state(), self.device)
+            subject = OwnSubject(recipe.net, params, recipe.rule, state)
+            labels = recipe.rule.labels(recipe.net.depth)
+        samples = _first(self._tests(run, recipe).batches(), SAMPLES)
+        taken = measure(subject, regroup(samples, distinct=True), labels=labels, site=recipe.treatment.site)
+        return Measurements({**taken.arrays, "test_correct": self._right(run, recipe, params)}, taken.facts)
+
+    def correct(self, run: store.Run, recipe: Recipe) -> Array:
+        """1 for each test sample the run gets right, 0 for the others."""
+        return self._right(run, recipe, _leaves(run, "model", run.model(), recipe.params(), self.device))
+
+    def _right(self, run: store.Run, recipe: Recipe, params: Leaves) -> Array:
+        with torch.no_grad():
+            found = [recipe.net.forward(params, x).argmax(-1) == y for x, y in self._tests(run, recipe).batches()]
+        right: Array = torch.cat(found).cpu().numpy().astype(np.float64)
+        return right
+
+    def _tests(self, run: store.Run, recipe: Recipe) -> TestSet:
+        return TestSet(self.data(run, recipe), recipe.dtype, self.device)
+
+
+def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:
+    """Stored arrays as tensors, refused where they are not those of this network or rule."""
+    got = {name: tuple(array.shape) for name, array in arrays.items()}
+    wanted = {name: tuple(leaf.shape) for name, leaf in expected.items()}
+    if got != wanted:
+        name = sorted(set(got.items()) ^ set(wanted.items()))[0][0]
+        raise store.damaged(
+            run.path, f"{what}.safetensors does not hold this {what}: '{name}' differs in name or shape"
+        )
+    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+
+
+def _first(batches: Sequence[tuple[Tensor, Tensor]], count: int) -> list[tuple[Tensor, Tensor]]:
+    x, y = (torch.cat(parts)[:count] for parts in zip(*batches, strict=True))
+    return [(x, y)]

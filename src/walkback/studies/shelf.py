@@ -1,0 +1,55 @@
+"""The runs that lie in one folder, each read once, and the baselines among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from walkback.core.errors import InputError
+from walkback.core.settings import Choice
+from walkback.studies import store
+from walkback.training.recipe import Recipe, resolve
+
+
+class Shelf:
+    """A folder of runs. What cannot be read is left out and said in `notes`; it must not spoil its neighbours."""
+
+    def __init__(self, folder: Path):
+        self._runs: dict[str, store.Run] = {}
+        self.notes: list[str] = []
+        for path in store.find_runs(folder) if folder.is_dir() else []:
+            try:
+                self._runs[path.name] = store.open_run(path)
+            except InputError as error:
+                self.notes.append(f"{path.name} was left out: {error}")
+
+    def finished(self, recipe: Recipe) -> store.Run | None:
+        """The finished run of this recipe; None where there is none."""
+        run = self._runs.get(recipe.name)
+        return run if run is not None and run.is_done else None
+
+    def seeds(self) -> list[int]:
+        return sorted({run.record["seed"] for run in self._runs.values()})
+
+
+def with_seed(recipe: Recipe, seed: int) -> Recipe:
+    return resolve(replace(recipe.config, seed=seed), recipe.source)
+
+
+def baselines(recipe: Recipe) -> dict[str, Recipe]:
+    """The runs a method is held against: the same network and recipe with its blocks frozen, and backprop's.
+
+    Empty for a shell: it is a baseline itself.
+    """
+    if recipe.treatment.shell != "none":
+        return {}
+    method = recipe.config.method
+    own_shell = "bp" if method.name == "bp" else "method"
+    # Frozen blocks are not moved by a penalty, so the shell without one is the same network.
+    shell = {**method.settings, "shell": own_shell, "penalty": 0.0, "penalty_reduction": "sum"}
+    methods = {
+        "method_shell": Choice(method.name, shell),
+        "bp_shell": Choice("bp", {"shell": "bp"}),
+        "bp": Choice("bp", {}),
+    }
+    return {name: resolve(replace(recipe.config, method=m), recipe.source) for name, m in methods.items()}

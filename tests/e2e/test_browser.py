@@ -1,0 +1,228 @@
+"""The pages as a person sees them: opened from disk in headless Chromium, on wide and narrow windows and for print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import browser
+
+sys.path.append(str(Path(__file__).parents[1] / "unit"))
+
+from fake_measurements import ALL
+
+from walkback.judge.evidence import Evidence
+from walkback.judge.report import judge
+from walkback.render.overview import overview_page
+
+SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
+LONG = "dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"
+REPORTS = {
+    "trustworthy": ("healthy", SEEDS, "DFA"),
+    "walked_back": ("exploded", SEEDS, LONG),
+    "inconclusive": ("noise", Evidence(), "DFA"),
+}
+WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
+SCREENS = [
+    pytest.param({}, id="wide"),
+    pytest.param({"width": 375, "height": 700}, id="narrow"),
+    pytest.param({"dark": True}, id="dark"),
+    pytest.param({"media": "print", "width": 700}, id="print"),
+    pytest.param({"media": "print", "width": 700, "dark": True}, id="print from the dark"),
+]
+
+# The contrast (WCAG 2) of every piece of text that is shown with what lies behind it; answers with the worst.
+CONTRAST = """(() => {
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => { const [r, g, b] = parts(colour).map(x => (x /= 255) <= .03928 ? x / 12.92
+    : ((x + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+  let worst = [99, ""];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+    const style = getComputedStyle(element);
+    if (!own || style.visibility === "hidden" || !element.getClientRects().length) continue;
+    let behind = element;
+    while (behind && (parts(getComputedStyle(behind).backgroundColor)[3] ?? 1) === 0) behind = behind.parentElement;
+    const back = behind ? getComputedStyle(behind).backgroundColor : "rgb(255, 255, 255)";
+    const ink = element.ownerSVGElement ? style.fill : style.color;
+    const [a, b] = [light(ink), light(back)].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < worst[0]) worst = [ratio, element.textContent];
+  }
+  return worst; })()"""
+
+# Which tips can be seen, and the text of each.
+TIPS = """[...document.querySelectorAll(".tip")].filter(tip => getComputedStyle(tip).visibility === "visible")
+  .map(tip => tip.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    program = browser.found()
+    if program is None:
+        pytest.skip(f"no browser on this machine: none of {', '.join(browser.NAMES)} was found, so no page was opened")
+    with browser.Browser(program) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reports():
+    return {
+        verdict: judge(ALL[case](), evidence, method_name=name, context={"rerun": [f"walkback diagnose runs/{LONG}"]})
+        for verdict, (case, evidence, name) in REPORTS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def pages(reports, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    for verdict, report in reports.items():
+        assert report.verdict == verdict
+        report.save(folder / verdict)
+    links = [f"{verdict}/report.html" for verdict in reports]
+    cards = [report.to_json() for report in reports.values()]
+    (folder / "overview.html").write_text(overview_page(cards, "Three methods", links))
+    return {verdict: folder / verdict / "report.html" for verdict in reports} | {"overview": folder / "overview.html"}
+
+
+def quiet(chromium, page):
+    """The page said nothing to the console and asked for nothing but itself."""
+    assert chromium.of("Runtime.consoleAPICalled") == []
+    assert chromium.of("Runtime.exceptionThrown") == []
+    assert chromium.of("Log.entryAdded") == []
+    assert [asked["request"]["url"] for asked in chromium.of("Network.requestWillBeSent")] == [page.as_uri()]
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("name", [*REPORTS, "overview"])
+def test_a_page_is_quiet_readable_and_fits_its_window(chromium, pages, name, screen):
+    if name == "overview" and "media" in screen:
+        screen = screen | {"width": 1000}  # It is printed across the page.
+    chromium.open(pages[name], **screen)
+    quiet(chromium, pages[name])
+    width = screen.get("width", 1280)
+    assert chromium.js("document.documentElement.scrollWidth") == width
+    ratio, text = chromium.js(CONTRAST)
+    assert ratio >= 4.5, (ratio, text)
+    # Nothing is cut: a table too wide for the window can be moved, with a hint; no line of text leaves its place.
+    hidden = "[...document.querySelectorAll('.wide')].filter(x => x.scrollWidth > x.clientWidth).length"
+    if chromium.js(hidden) and not screen.get("media"):
+        assert width < 500
+        assert chromium.js("getComputedStyle(document.querySelector('.hint')).display") == "block"
+
+
+def test_the_browser_tests_would_see_a_fault(chromium, tmp_path):
+    """What `quiet` and the contrast look for is really reported."""
+    page = tmp_path / "bad.html"
+    page.write_text(
+        "<!DOCTYPE html><p style='color: #aaa; background: #fff'>faint</p><img src='missing.png'>"
+        "<script>console.error('said'); missing()</script>"
+    )
+    chromium.open(page)
+    assert len(chromium.of("Runtime.consoleAPICalled")) == 1
+    assert len(chromium.of("Runtime.exceptionThrown")) == 1
+    asked = [found["request"]["url"] for found in chromium.of("Network.requestWillBeSent")]
+    assert (tmp_path / "missing.png").as_uri() in asked
+    ratio, text = chromium.js(CONTRAST)
+    assert text == "faint"
+    assert 2 < ratio < 2.5
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("screen", [{}, {"width": 375, "height": 700}])
+def test_the_verdict_is_on_the_first_screen(chromium, pages, name, screen):
+    chromium.open(pages[name], **screen)
+    box = chromium.js("document.querySelector('.verdict').getBoundingClientRect().toJSON()")
+    assert box["left"] >= 0
+    assert box["top"] >= 0
+    assert box["right"] <= screen.get("width", 1280)
+    assert box["bottom"] <= screen.get("height", 800)
+    # It is what is really there, and not under something else.
+    middle = f"document.elementFromPoint({box['x'] + box['width'] / 2}, {box['y'] + box['height'] / 2})"
+    assert chromium.js(f"!!{middle}.closest('.verdict')")
+    assert WORDS[name] in chromium.js("document.querySelector('.verdict').innerText")
+
+
+@pytest.mark.parametrize("screen", [{}, {"width": 375, "height": 700}])
+def test_pointing_at_a_layer_shows_its_values(chromium, pages, reports, screen):
+    chromium.open(pages["inconclusive"], **screen)
+    layers = reports["inconclusive"].to_json()["layers"]
+    assert chromium.js(TIPS) == []
+    for layer in (1, 4):
+        # On the mark itself: the layer's dot in the second plot.
+        dot = f"document.querySelectorAll('svg')[1].querySelectorAll('.dot')[{layer}]"
+        chromium.js(f"{dot}.scrollIntoView({{block: 'center'}})")
+        box = chromium.js(f"{dot}.getBoundingClientRect().toJSON()")
+        chromium.mouse(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        found, credit = layers[layer], layers[layer]["credit"]["cos"]
+        assert chromium.js(TIPS) == [
+            f"layer {layer}: {found['hidden_norm']['value']:.3g}",
+            f"layer {layer}: {found['grad_norm_128']['value']:.3g}",
+            f"layer {layer}: {found['cos64']['median']:.4f}",
+            f"layer {layer}: " + (f"{credit['value']:+.3f}" if credit["status"] == "ok" else "INVALID"),
+        ]
+        # Whole, inside the window, and beside the dot.
+        tip = chromium.js(
+            f"document.querySelectorAll('svg')[1].querySelector('.t{layer}').getBoundingClientRect().toJSON()"
+        )
+        assert tip["left"] >= 0
+        assert tip["right"] <= screen.get("width", 1280)
+        assert abs(tip["y"] + tip["height"] / 2 - box["y"] - box["height"] / 2) < 60
+    assert layers[4]["credit"]["cos"]["status"] == "invalid"
+    chromium.mouse(1, 1)
+    assert chromium.js(TIPS) == []
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_print_has_the_verdict_and_breaks_nothing_apart(chromium, pages, name):
+    chromium.open(pages[name], media="print", width=700)
+    assert chromium.js(TIPS) == []
+    for what in (".strip", "table", "tr", "header"):
+        style = f"[...document.querySelectorAll('{what}')].map(x => getComputedStyle(x).breakInside)"
+        assert set(chromium.js(style)) == {"avoid"}, what
+    # On paper backgrounds are not printed: the verdict must be readable without one.
+    style = "getComputedStyle(document.querySelector('.verdict'))"
+    assert chromium.js(f"{style}.backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert chromium.js(f"{style}.color") == "rgb(0, 0, 0)"
+    assert WORDS[name] in chromium.js("document.querySelector('.verdict').innerText")
+    paper = chromium.pdf()
+    assert paper.startswith(b"%PDF")
+    assert 2 <= paper.count(b"/Type /Page\n") <= 10
+
+
+def test_a_click_on_a_head_sorts_the_overview(chromium, pages):
+    chromium.open(pages["overview"])
+    heads = chromium.js("[...document.querySelectorAll('th')].map(x => x.innerText)")
+    before = chromium.js("document.querySelector('tbody').innerText")
+
+    def sorted_by(head):
+        at = f"document.querySelectorAll('th')[{heads.index(head)}]"
+        box = chromium.js(f"{at}.querySelector('button').getBoundingClientRect().toJSON()")
+        chromium.mouse(box["x"] + 5, box["y"] + 5, click=True)
+        column = f"[...document.querySelectorAll('tbody tr')].map(x => x.cells[{heads.index(head)}].innerText)"
+        return chromium.js(f"{at}.ariaSort"), chromium.js(column)
+
+    # The better first; then the other way; what has no value stays last.
+    assert sorted_by("growth ↓") == ("ascending", ["1.3", "1.3", "237 FAIL"])
+    assert sorted_by("growth ↓") == ("descending", ["237 FAIL", "1.3", "1.3"])
+    assert sorted_by("deep_mean ↑") == ("descending", ["+0.250", "+0.000", "INVALID"])
+    assert sorted_by("deep_mean ↑") == ("ascending", ["+0.000", "+0.250", "INVALID"])
+    assert sorted_by("method") == ("ascending", ["DFA", "DFA", LONG])
+    assert chromium.js("document.querySelectorAll('[aria-sort]').length") == 1
+    assert sorted(chromium.js("document.querySelector('tbody').innerText").split("\n")) == sorted(before.split("\n"))
+    links = chromium.js("[...document.querySelectorAll('a')].map(x => x.href)")
+    assert sorted(links) == sorted(pages[verdict].as_uri() for verdict in REPORTS)
+
+
+def test_the_overview_can_be_read_without_script(chromium, pages, reports):
+    chromium.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        chromium.open(pages["overview"])
+        text = chromium.js("document.body.innerText")
+        assert chromium.js("document.querySelectorAll('button').length") == 0
+    finally:
+        chromium.send("Emulation.setScriptExecutionDisabled", value=False)
+    for verdict in reports:
+        assert WORDS[verdict] in text
