@@ -21,8 +21,8 @@ demo: install
 	$(BIN)/walkback demo
 
 check: install
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -36,7 +36,7 @@ test-all: check
 	OMP_NUM_THREADS=1 WALKBACK_TEST_DATA=$(abspath $(DATA)) $(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 bench: install
-	$(BIN)/python benchmarks/fleet.py
+	$(BIN)/walkback bench fleet
 
 docs: install
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

@@ -1,0 +1,1 @@
+"""One file for each bench; its `run(options)` returns a result."""

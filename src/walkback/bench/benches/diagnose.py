@@ -1,0 +1,60 @@
+"""The cost of a diagnostic pass (8 groups of 128) as a share of one plain-loop training epoch of the same model.
+
+Bars: 2% for the pass, 5% with the float64 replay
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from walkback.bench.plain import plain_loop
+from walkback.bench.result import Options, Result, Row
+from walkback.bench.setup import BATCH, scale
+from walkback.bench.timing import interleaved
+from walkback.measure.inputs import regroup
+from walkback.measure.snapshot import measure
+from walkback.measure.subject import OwnSubject
+from walkback.studies.run import choose_device
+from walkback.training.driver import prepare
+
+EPOCH = 50_000 // BATCH
+"""Steps of one epoch of CIFAR-10; a part of them is timed."""
+LOOP, PASS, REPLAY, CREDIT = (
+    "plain-loop epoch",
+    "pass",
+    "pass + float64 replay",
+    "pass + replay + credit and nulls (dfa)",
+)
+
+
+def run(options: Options) -> Result:
+    device = choose_device(options.device)
+    prepare(device)
+    size = scale(options.quick, steps=EPOCH // 10)
+    data = size.data()
+    recipe = size.recipe("dfa")
+    params = {name: leaf.to(device) for name, leaf in recipe.params().items()}
+    state = {name: leaf.to(device) for name, leaf in recipe.state().items()}
+    batches = [(data.test_x.to(device), data.test_y.to(device))]
+
+    def taking(subject: OwnSubject, replay: bool) -> Callable[[], object]:
+        return lambda: measure(subject, regroup(batches), replay=replay)
+
+    bare, whole = OwnSubject(recipe.net, params), OwnSubject(recipe.net, params, recipe.rule, state)
+    tasks = {
+        LOOP: plain_loop(data, size.d, size.depth, BATCH, device),
+        PASS: taking(bare, replay=False),
+        REPLAY: taking(bare, replay=True),
+        CREDIT: taking(whole, replay=True),
+    }
+    repeats = options.rounds(9)
+    seconds = interleaved(tasks, repeats, device, options.hear)
+    epochs = [value * EPOCH / size.steps for value in seconds.pop(LOOP)]
+    bars = {} if options.quick else {PASS: 0.02, REPLAY: 0.05}
+    rows = [Row.of(LOOP, epochs, [1.0])]
+    for name, values in seconds.items():
+        shares = [value / epoch for value, epoch in zip(values, epochs, strict=True)]
+        rows.append(Row.of(name, values, shares, most_ratio=bars.get(name)))
+    note = f"An epoch is {EPOCH} steps of {BATCH}; {size.steps} of them are timed in each round and scaled up."
+    settings = {**size.facts(), "samples": size.test, "steps_timed": size.steps}
+    return Result("diagnose", "ms", "of an epoch", repeats, tuple(rows), settings, (note,), is_share=True)

@@ -1,0 +1,146 @@
+"""Time what walkback does against a plain loop or against backprop, in one run.
+
+example: walkback bench diagnose rules --json
+
+Without a name the benches are listed. Everything that is compared is timed in turn, round after round; figures are
+medians with quartiles over the rounds, and ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from walkback.bench import BENCHES
+from walkback.core.errors import EXIT_DONE, InputError, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walkback.bench.result import Result, Row, Spread
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run, of {', '.join(BENCHES.names())}")
+    parser.add_argument("--repeats", type=int, help="timed rounds (default: the bench's own)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--models", type=int, nargs="+", default=(), metavar="M", help="fleet sizes (fleet, rules)")
+    parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, not how fast")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per bench")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to FILE, one JSON list")
+
+
+def run(args: argparse.Namespace) -> int:
+    for name in args.names:
+        if name not in BENCHES.names():
+            raise unknown("bench", name, BENCHES.names())
+    for what, least in (("repeats", args.repeats), *(("models", models) for models in args.models)):
+        if least is not None and least < 1:
+            raise InputError(f"--{what} is {least}; expected at least 1.")
+    if not args.names:
+        for entry in BENCHES.entries():
+            print(json.dumps({"name": entry.name, "summary": entry.summary}) if args.json else _line(entry))
+        return EXIT_DONE
+    from walkback.core.files import write_atomic
+
+    documents = []
+    for name in dict.fromkeys(args.names):
+        result, document = _timed(name, args)
+        documents.append(document)
+        if args.json:
+            print(json.dumps(document, allow_nan=False), flush=True)
+        else:
+            _show(result, document)
+    if args.out:
+        write_atomic(args.out, (json.dumps(documents, indent=1, allow_nan=False) + "\n").encode())
+    return EXIT_DONE
+
+
+def _line(entry: Any) -> str:
+    return f"{entry.name:<10} {entry.summary}"
+
+
+def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]:
+    from walkback.bench.result import Options
+    from walkback.studies.provenance import provenance
+    from walkback.studies.run import choose_device
+
+    # Ratios survive a busy machine, milliseconds do not: whoever reads them should know.
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    about = {
+        **provenance(choose_device(args.device), ["walkback", *sys.argv[1:]]),
+        "cores": os.cpu_count(),
+        "load": load,
+    }
+    with _spinner(name) as hear:
+        options = Options(args.repeats, args.device, args.quick, tuple(args.models), tuple(args.methods), hear)
+        result: Result = BENCHES.get(name)(options)
+    return result, {**result.to_json(), "quick": args.quick, **about}
+
+
+@contextmanager
+def _spinner(name: str) -> Iterator[Callable[[str], None]]:
+    """Says on stderr what is being timed; nothing when nobody is watching."""
+    if not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    from rich.console import Console
+
+    # Redrawn only when told: a spinner that turns by itself would take time from what is timed.
+    with Console(stderr=True).status(name, refresh_per_second=0.5) as status:
+        yield lambda what: status.update(f"{name}: {what}")
+
+
+def _show(result: Result, document: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = (
+        f"bench {result.bench}: medians and quartiles of {result.repeats} interleaved rounds on {document['device']}"
+    )
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("", overflow="fold")
+    for heading in (result.time, result.ratio, "bar"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result.rows:
+        if row.reason:
+            table.add_row(row.what, "not timed", "", "")
+        else:
+            table.add_row(row.what, _cell(row.ms), _cell(row.ratio, result.is_share), _bar(row, result.is_share))
+    console = Console(highlight=False)
+    console.print(table)
+    for note in (*(f"{row.what}: {row.reason}" for row in result.rows if row.reason), *result.notes):
+        console.print(note, markup=False)
+    if document["load"] is not None and document["load"] > document["cores"] / 2:
+        busy = f"{document['load']:.1f} processes were at work on {document['cores']} cores before this began"
+        console.print(f"The machine was busy ({busy}): trust the ratios, not the milliseconds.", markup=False)
+    console.print()
+
+
+def _cell(spread: Spread | None, is_share: bool = False) -> str:
+    if spread is None:
+        return ""
+    middle, low, high = (_number(value, is_share) for value in (spread.median, spread.low, spread.high))
+    return middle if low == high == middle else f"{middle} ({low} to {high})"
+
+
+def _number(value: float, is_share: bool) -> str:
+    if is_share:
+        return f"{100 * value:.2f}%"
+    return f"{value:.4f}" if value < 0.1 else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _bar(row: Row, is_share: bool) -> str:
+    if row.is_met is None:
+        return ""
+    word = "met" if row.is_met else "MISSED"
+    if row.most_ratio is not None:
+        return f"<= {_number(row.most_ratio, is_share)} {word}"
+    return f"<= {row.most_ms:g} ms {word}"
