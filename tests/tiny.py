@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
 
 import torch
 
-from walkback.api import grid
+from walkback.core.config import grid
 from walkback.credit import RULES
+from walkback.data.tensors import NAME as OWN_DATA
+from walkback.data.tensors import Tensors, from_tensors
 from walkback.nets import ARCHS
 from walkback.training.driver import Driver, Snapshot
 from walkback.training.recipe import Recipe, resolve
 
 DATA = "prototypes:train=96,test=64,dim=6,prototypes=8,labels=4"
-SIZES = {"resmlp": "d=8,depth=3"}
+SIZES = {
+    "resmlp": "d=8,depth=3",
+    "student_net": "d=8,depth=3",
+    "vit_mini": "d=8,depth=2,heads=2,mlp_ratio=2",
+    "small_cnn": "width=4,depth=2",
+}
 """Settings that make a network tiny; one without an entry is used at its defaults."""
+ON_IMAGES = ("vit_mini", "small_cnn")
 CPU = torch.device("cpu")
 
 
@@ -23,10 +32,21 @@ def arch(name: str, extra: str = "") -> str:
     return f"{name}:{settings}" if settings else name
 
 
+@cache
+def images() -> Tensors:
+    """Noise of 8x8 pixels in 4 classes."""
+    draws = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (112, 3, 8, 8), generator=draws, dtype=torch.uint8)
+    labels = torch.arange(112) % 4
+    return from_tensors(pixels[:64], labels[:64], pixels[64:], labels[64:], mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
 def recipe(method: str = "bp", **settings: object) -> Recipe:
-    chosen = {"arch": arch("resmlp"), "data": DATA, "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"}
-    (config,) = grid(method, **(chosen | settings))
-    return resolve(config)
+    """A tiny run, on data that fits the network unless `data` says otherwise."""
+    chosen = {"arch": arch("resmlp"), "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"} | settings
+    own = "data" not in chosen and str(chosen["arch"]).partition(":")[0] in ON_IMAGES
+    (config,) = grid(method, **({"data": OWN_DATA if own else DATA} | chosen))
+    return resolve(config, images() if own else None)
 
 
 def train(driver: Driver, epochs: int) -> list[Snapshot]:
@@ -55,12 +75,19 @@ def _is_defined(rule: str, net: str) -> bool:
     return RULES.get(rule)().refuses(probe.net) is None
 
 
-def variants(rule: str) -> Sequence[str]:
-    """The rule with its settings varied one at a time."""
+def variants(rule: str, net: str) -> list[tuple[str, int]]:
+    """Methods and seeds: the rule with its settings varied one at a time.
+
+    What no network has a say in (the site, the penalty's reduction) is varied on one network only.
+    """
     made = RULES.get(rule)()
-    found = [rule, f"{rule}:shell={'bp' if rule == 'bp' else 'method'}"]
-    found += [f"{rule}:penalty=0.01", f"{rule}:penalty=0.01,penalty_reduction=mean"]
-    found += [f"{rule}:site={site}" for site in made.sites[1:]]
+    shell, penalty = f"{rule}:shell={'bp' if rule == 'bp' else 'method'}", f"{rule}:penalty=0.01"
+    found = [(rule, 1), (rule, 2), (shell, 1), (penalty, 2)]
     if "scale" in made.knobs():
-        found.append(f"{rule}:scale=unit_error")
+        found.append((f"{rule}:scale=unit_error", 1))
+    if net == "resmlp":
+        found += [(f"{penalty},penalty_reduction=mean", seed) for seed in (1, 2)]
+        found += [(f"{rule}:site={site}", seed) for site in made.sites[1:] for seed in (1, 2)]
+    if net == "vit_mini" and "credit_tokens" in {f.name for f in fields(made)}:
+        found += [(f"{rule}:credit_tokens=cls", 1), (f"{rule}:credit_tokens=cls,shell=method", 2)]
     return found

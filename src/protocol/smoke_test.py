@@ -1,7 +1,7 @@
 """`python -m protocol.smoke_test`: train, diagnose, and see whether the verdicts come out as expected.
 
 The reference package loads its authors' checkpoints; this one trains small networks on the embedded task (no download,
-about a minute on two cores) and judges them by the same four diagnostics. Exit code 0 where every verdict is as
+under a minute on two cores) and judges them by the same four diagnostics. Exit code 0 where every verdict is as
 expected, 1 where one is not.
 """
 
@@ -17,30 +17,43 @@ from walkback.judge.report import DiagnosticReport
 ARCH, EPOCHS, LR, SEED = "resmlp:d=64", 12, 0.01, 42
 EXPECTED = {"bp": "trustworthy", "dfa:scale=unit_error,site=input": "walked_back"}
 SHELLS = ("bp:shell=bp", "dfa:scale=unit_error,site=input,shell=method")
+WITHOUT_DEPTH, EPOCHS_WITHOUT_DEPTH = {"ep_short:precision=network": "trustworthy"}, 3
+"""Judged with (d) not checked, as the reference package judges EP. The short relaxation, because the papers' is a weak
+one and the full one costs minutes; at this learning rate the full one with few sweeps does not pass D1."""
 
 
 def reports(out: Path) -> list[DiagnosticReport]:
-    """Train the methods and their shells into `out`, and judge the methods."""
+    """Train the methods and the shells into `out`, and judge the methods."""
+    # A baseline counts where it lies beside the run, so what is judged without one gets a folder of its own.
+    return [
+        *_judged(out / "depth", [*EXPECTED, *SHELLS], EPOCHS),
+        *_judged(out / "no_depth", list(WITHOUT_DEPTH), EPOCHS_WITHOUT_DEPTH),
+    ]
+
+
+def _judged(out: Path, methods: list[str], epochs: int) -> list[DiagnosticReport]:
     import torch
 
     from walkback.studies.diagnosis import Judging, diagnose_runs
+    from walkback.studies.laboratory import Laboratory
+    from walkback.studies.run import Listener
 
-    results = train([*EXPECTED, *SHELLS], arch=ARCH, seeds=SEED, epochs=EPOCHS, lr=LR, out=out, device="cpu")
-    paths = [Path(result.path) for result in results[: len(EXPECTED)]]
-    return list(diagnose_runs(paths, Judging(protocol="four"), data_root=None, device=torch.device("cpu")))
+    results = train(methods, arch=ARCH, seeds=SEED, epochs=epochs, lr=LR, out=out, device="cpu")
+    paths = [Path(result.path) for result in results if "shell=" not in result.method]
+    laboratory = Laboratory(None, torch.device("cpu"))
+    return list(diagnose_runs(paths, Judging(protocol="four"), laboratory, Listener()))
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         found = reports(Path(folder))
-    agrees = True
-    for report, expected in zip(found, EXPECTED.values(), strict=True):
+    cases = list(zip(found, (EXPECTED | WITHOUT_DEPTH).values(), strict=True))
+    for report, _ in cases:
         sys.stdout.write(f"{report}\n\n")
-        agrees &= report.verdict == expected
-    for report, expected in zip(found, EXPECTED.values(), strict=True):
+    for report, expected in cases:
         word = "as expected" if report.verdict == expected else f"EXPECTED {expected}"
         sys.stdout.write(f"{report.method_name:<34} {report.verdict:<12} {word}\n")
-    return 0 if agrees else 1
+    return 0 if all(report.verdict == expected for report, expected in cases) else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -46,10 +47,18 @@ def credits_of(recipe: Recipe, params: Leaves, state: Leaves, x: torch.Tensor, y
     return bound(recipe).credit(recipe.net, params, state, seen, noise_of(recipe, len(y)))[0]
 
 
-def worn(leaves: Leaves) -> Leaves:
+def forms(recipe: Recipe) -> list[Recipe]:
+    """The run with its network as it is measured, and as a training step runs it where that differs."""
+    training = recipe.net.in_training()
+    return [recipe] if training == recipe.net else [recipe, replace(recipe, net=training)]
+
+
+def worn(recipe: Recipe) -> Leaves:
     """Parameters away from their special initial values (zero biases, unit norms, tiny W2)."""
     draws = torch.Generator().manual_seed(5)
-    return {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in leaves.items()}
+    start = recipe.params()
+    leaves = {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in start.items()}
+    return leaves | recipe.net.statistics(leaves, first_batch(recipe)[0])
 
 
 @PAIRS
@@ -65,7 +74,7 @@ def test_one_credit_for_each_state_in_its_shape(rule, net):
 def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
     recipe = tiny.recipe(rule, arch=tiny.arch(net))
     x, y = first_batch(recipe)
-    params, state = worn(recipe.params()), recipe.state()
+    params, state = worn(recipe), recipe.state()
     kept = [{n: v.clone() for n, v in leaves.items()} for leaves in (params, state, {"x": x, "y": y})]
     first = credits_of(recipe, params, state, x, y)
     second = credits_of(recipe, params, state, x, y)
@@ -78,7 +87,7 @@ def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
 def test_a_samples_credit_does_not_depend_on_its_neighbours(rule, net):
     recipe = tiny.recipe(rule, arch=tiny.arch(net))
     x, y = first_batch(recipe)
-    params, state = worn(recipe.params()), recipe.state()
+    params, state = worn(recipe), recipe.state()
     whole = credits_of(recipe, params, state, x, y)
     other = x.flip(0) * 3
     mixed = credits_of(recipe, params, state, torch.cat([x[:5], other[5:]]), y)
@@ -103,7 +112,7 @@ def test_the_head_and_the_top_credit_are_exact(rule, net):
     """Head and terminal norm follow the true mean loss; the trace's top gradient is each sample's own."""
     recipe = tiny.recipe(rule, arch=tiny.arch(net))
     x, y = first_batch(recipe)
-    params = worn(recipe.params())
+    params = worn(recipe)
     seen = make_trace(recipe, params, recipe.state(), x, y)
 
     def mean_loss(leaves: Leaves) -> torch.Tensor:
@@ -120,41 +129,45 @@ def test_the_head_and_the_top_credit_are_exact(rule, net):
     torch.testing.assert_close(seen.top, top.grad, rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize("rule", EXACT_RULES)
-@pytest.mark.parametrize("settings", ["", "terminal_norm=false"])
-def test_exact_rules_equal_autograd_through_the_local_loss(rule, settings):
-    recipe = tiny.recipe(rule, arch=tiny.arch("resmlp", settings))
-    x, y = first_batch(recipe)
-    params = worn(recipe.params())
-
-    def mean_loss(leaves: Leaves) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(recipe.net.forward(leaves, x), y)
-
-    truth = grad(mean_loss)(params)
-    seen = make_trace(recipe, params, {}, x, y)
-    credits = credits_of(recipe, params, {}, x, y)
-    assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-10
+EXACT_PAIRS = [(rule, tiny.arch(net)) for rule, net in tiny.pairs() if rule in EXACT_RULES]
+EXACT_PAIRS += [(rule, tiny.arch("resmlp", "terminal_norm=false")) for rule in EXACT_RULES]
 
 
-@pytest.mark.parametrize("rule", EXACT_RULES)
-def test_exact_rules_give_every_samples_own_gradient(rule):
-    recipe = tiny.recipe(rule)
-    x, y = first_batch(recipe)
-    params = worn(recipe.params())
-    credits = credits_of(recipe, params, {}, x, y)
-    seen = make_trace(recipe, params, {}, x, y)
-    for layer, state in enumerate(seen.states):
-        h = state.clone().requires_grad_()
-        losses = torch.nn.functional.cross_entropy(recipe.net.forward_from(layer, params, h), y, reduction="none")
-        losses.sum().backward()
-        torch.testing.assert_close(credits[layer], h.grad, rtol=1e-10, atol=1e-14)
+@pytest.mark.parametrize(("rule", "arch"), EXACT_PAIRS)
+def test_exact_rules_equal_autograd_through_the_local_loss(rule, arch):
+    for recipe in forms(tiny.recipe(rule, arch=arch)):
+        x, y = first_batch(recipe)
+        params = worn(recipe)
+
+        def mean_loss(leaves: Leaves, recipe: Recipe = recipe, x=x, y=y) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(recipe.net.forward(leaves, x), y)
+
+        truth = grad(mean_loss)(params)
+        seen = make_trace(recipe, params, {}, x, y)
+        credits = credits_of(recipe, params, {}, x, y)
+        assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-10
+
+
+@pytest.mark.parametrize(("rule", "arch"), EXACT_PAIRS)
+def test_exact_rules_give_the_gradient_of_the_summed_loss_in_every_state(rule, arch):
+    """Each sample's own gradient; where a training step couples samples, what a sample does to the others too."""
+    for recipe in forms(tiny.recipe(rule, arch=arch)):
+        x, y = first_batch(recipe)
+        params = worn(recipe)
+        credits = credits_of(recipe, params, {}, x, y)
+        seen = make_trace(recipe, params, {}, x, y)
+        for layer, state in enumerate(seen.states):
+            h = state.clone().requires_grad_()
+            losses = torch.nn.functional.cross_entropy(recipe.net.forward_from(layer, params, h), y, reduction="none")
+            losses.sum().backward()
+            torch.testing.assert_close(credits[layer], h.grad, rtol=1e-10, atol=1e-13)
 
 
 @PAIRS
 def test_a_layer_is_labelled_exact_where_its_credit_is_the_gradient_and_nowhere_else(rule, net):
     recipe = tiny.recipe(rule, arch=tiny.arch(net))
     x, y = first_batch(recipe)
-    params, state = worn(recipe.params()), recipe.state()
+    params, state = worn(recipe), recipe.state()
     credits = credits_of(recipe, params, state, x, y)
     reference = OwnSubject(recipe.net, params).run(x, y).reference
     labels = recipe.rule.labels(recipe.net.depth)
@@ -165,12 +178,20 @@ def test_a_layer_is_labelled_exact_where_its_credit_is_the_gradient_and_nowhere_
 
 @PAIRS
 def test_local_gradients_are_those_of_the_local_loss(rule, net):
-    """Against the formula written out with autograd, at both sites, with both penalties."""
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
+    """Against the formula written out with autograd, at both sites, with both penalties.
+
+    A per-Linear rule's feedback also carries credit from Linear to Linear inside a block: its own way back is used.
+    """
+    for recipe in forms(tiny.recipe(rule, arch=tiny.arch(net))):
+        check_local_gradients(recipe)
+
+
+def check_local_gradients(recipe: Recipe) -> None:
     x, y = first_batch(recipe)
-    params, state = worn(recipe.params()), recipe.state()
+    params, state = worn(recipe), recipe.state()
     credits = credits_of(recipe, params, state, x, y)
     seen = make_trace(recipe, params, state, x, y)
+    linears = recipe.rule.linears(recipe.net, state, noise_of(recipe, len(y)))
     penalty = torch.tensor(0.7, dtype=recipe.dtype)
     features = math.prod(recipe.net.state_shape)
     for site in recipe.rule.sites:
@@ -180,7 +201,7 @@ def test_local_gradients_are_those_of_the_local_loss(rule, net):
             def loss(leaves: Leaves, site: str = site, divisor: int = divisor) -> torch.Tensor:
                 total = (recipe.net.stem(sub(leaves, "stem"), x) * credits[0]).sum()
                 for index in range(recipe.net.depth):
-                    f = recipe.net.branch(sub(leaves, f"blocks.{index}"), seen.states[index])
+                    f = recipe.net.branch(sub(leaves, f"blocks.{index}"), seen.states[index], linears[index])
                     total = total + (f * credits[index + (site == "output")]).sum() + 0.7 * (f**2).sum() / divisor
                 return total / len(y)
 

@@ -12,12 +12,15 @@ from walkback.training.single import Single
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 
 
+@pytest.mark.parametrize("net", ["resmlp", "student_net", "vit_mini", "small_cnn"])
 @pytest.mark.parametrize("rule", ["bp", "sham", "fa", "dfa"])
-def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule):
+def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
+    if (rule, net) not in tiny.pairs():
+        pytest.skip(f"{rule} is not defined on {net}")
     for site in {"bp": ["output"], "sham": ["output"]}.get(rule, ["output", "input"]):
         text = f"{rule}:site={site}"
         methods = [text, f"{text},penalty=0.01", f"{text},shell={'bp' if rule == 'bp' else 'method'}"]
-        recipes = [tiny.recipe(method, seeds=seed) for seed in (1, 2) for method in methods]
+        recipes = [tiny.recipe(method, arch=tiny.arch(net), seeds=seed) for seed in (1, 2) for method in methods]
         data = recipes[0].source.load(None)
         fleet = tiny.train(Fleet(recipes, data, torch.device("cuda")), 2)
         for recipe, snapshot in zip(recipes, fleet, strict=True):
@@ -26,8 +29,9 @@ def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule):
             assert tiny.distance(snapshot.params, alone.params) < 1e-7, recipe.method
 
 
-def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits():
-    recipes = [tiny.recipe("dfa", seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)]
+@pytest.mark.parametrize("net", ["resmlp", "vit_mini", "small_cnn"])
+def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits(net):
+    recipes = [tiny.recipe("dfa", arch=tiny.arch(net), seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)]
     data = recipes[0].source.load(None)
     through = Fleet(recipes, data, torch.device("cuda"))
     middle = tiny.train(through, 2)

@@ -1,13 +1,57 @@
-"""Random feedback: drawing it, applying it, and scaling the error that is fed back."""
+"""Random feedback: drawing it, applying it to states of every kind, and scaling the error that is fed back."""
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
+
+from walkback.nets.network import Kind, Network
+
+CreditTokens = Literal["broadcast", "cls"]
+"""Where a projected error lands on token states: at every token divided by their number, or at the cls token alone."""
 
 
 def gaussian(shape: tuple[int, ...], std: float, generator: Generator) -> Tensor:
     return torch.randn(shape, generator=generator) * std
+
+
+def mix(matrix: Tensor, credit: Tensor, kind: Kind) -> Tensor:
+    """`matrix` [features, features] applied to a credit [n, *state_shape] at every token or position."""
+    if kind == "maps":
+        return F.linear(credit.movedim(1, -1), matrix).movedim(-1, 1)
+    return F.linear(credit, matrix)
+
+
+def direct_shape(net: Network) -> tuple[int, int]:
+    """Size of a matrix that projects from the classes: to one token's vector, or to the whole flattened map."""
+    return net.classes, math.prod(net.state_shape) if net.kind == "maps" else net.features
+
+
+def project(net: Network, error: Tensor, matrix: Tensor, tokens: CreditTokens) -> Tensor:
+    """B^T e for each sample of `error` [n, classes], shaped like a hidden state; `matrix` is B, of `direct_shape`."""
+    projected = error @ matrix
+    if net.kind == "tokens":
+        count = net.state_shape[0]
+        if tokens == "cls":
+            return F.pad(projected[:, None], (0, 0, 0, count - 1))
+        return (projected / count)[:, None].expand(-1, count, -1)
+    return projected.reshape(-1, *net.state_shape)
+
+
+def refuses_tokens(net: Network, tokens: CreditTokens) -> str | None:
+    """Why a rule with this `credit_tokens` is not defined on this network; None where it is."""
+    if tokens != "broadcast" and net.kind != "tokens":
+        return f"credit_tokens={tokens} chooses among tokens, and the hidden states have none; leave it out"
+    return None
+
+
+def without_credit(net: Network, tokens: CreditTokens) -> tuple[str, ...]:
+    """The leaves (prefixes) that a projected error never reaches: with `cls`, those behind the other tokens."""
+    return net.patch_leaves if tokens == "cls" else ()
 
 
 def unit(error: Tensor) -> Tensor:

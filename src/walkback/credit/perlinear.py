@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from walkback.nets.network import Network
+
 
 class _FeedbackLinear(torch.autograd.Function):
     generate_vmap_rule = True
@@ -35,3 +37,8 @@ def feedback_linear(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor) -
     """x W^T + b forward; the input's gradient is feedback @ grad, with feedback [fan_in, fan_out] in place of W^T."""
     result: Tensor = _FeedbackLinear.apply(x, weight, bias, feedback)  # type: ignore[no-untyped-call]
     return result
+
+
+def refuses_no_linears(net: Network) -> str | None:
+    """Why a per-Linear rule is not defined on this network; None where it is."""
+    return None if net.block_linears else "its feedback goes through Linears, and the blocks have none"

@@ -88,6 +88,10 @@ class CreditRule(ABC):
         """Why the rule is not defined on this network; None where it is."""
         return None
 
+    def untrained(self, net: Network) -> tuple[str, ...]:
+        """Leaves, by prefix, that this rule gives no credit on this network: their update and decay are masked."""
+        return ()
+
     @property
     def own_lr(self) -> float:
         """Learning rate of the learned leaves (AdamW, no decay, the run's cosine schedule)."""

@@ -28,5 +28,17 @@ def small_linear(fan_in: int, fan_out: int, generator: Generator, std: float) ->
     return {"weight": torch.randn((fan_out, fan_in), generator=generator).mul_(std), "bias": torch.zeros(fan_out)}
 
 
+def conv(channels_in: int, channels_out: int, size: int, generator: Generator, bias: bool = True) -> Leaves:
+    """A square convolution at PyTorch's default: weight and bias uniform in ±1/sqrt(fan_in)."""
+    bound = 1 / math.sqrt(channels_in * size**2)
+    leaves = {"weight": uniform((channels_out, channels_in, size, size), bound, generator)}
+    return leaves | {"bias": uniform((channels_out,), bound, generator)} if bias else leaves
+
+
+def statistics(width: int) -> Leaves:
+    """Running statistics of a BatchNorm before any data was seen."""
+    return {"mean": torch.zeros(width), "var": torch.ones(width)}
+
+
 def norm(width: int) -> Leaves:
     return {"weight": torch.ones(width), "bias": torch.zeros(width)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Generator, Tensor
@@ -17,6 +18,9 @@ from torch import Generator, Tensor
 from walkback.core.settings import at_least
 
 Leaves = dict[str, Tensor]
+Kind = Literal["vector", "tokens", "maps"]
+"""What one sample's hidden state is: (d,), (tokens, d) with the cls token first, or (channels, height, width)."""
+_KINDS: dict[int, Kind] = {1: "vector", 2: "tokens", 3: "maps"}
 Linear = Callable[[str, Tensor, Tensor, Tensor], Tensor]
 """How a Linear inside a block is applied: (its name in the block, input, weight, bias) -> output.
 
@@ -44,6 +48,41 @@ class Network(ABC):
     @abstractmethod
     def state_shape(self) -> tuple[int, ...]:
         """Shape of one sample's hidden state, the same at every layer."""
+
+    @property
+    def kind(self) -> Kind:
+        return _KINDS[len(self.state_shape)]
+
+    @property
+    def features(self) -> int:
+        """Length of the vector at each token or position: d, or the number of channels."""
+        return self.state_shape[0] if self.kind == "maps" else self.state_shape[-1]
+
+    @property
+    def block_linears(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, fan_in, fan_out) of the Linears inside each block, whose leaf is `blocks.<l>.<name>.weight`.
+
+        Empty where the blocks have none, such as convolutions: per-Linear rules are not defined there.
+        """
+        return ()
+
+    @property
+    def patch_leaves(self) -> tuple[str, ...]:
+        """Prefixes of the leaves that make the tokens other than cls: credit at the cls token alone misses them."""
+        return ()
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Leaves that are not trained but taken from the data by `statistics`; no optimiser touches them."""
+        return ()
+
+    def in_training(self) -> Network:
+        """The form that a training step runs: itself, unless a norm uses the statistics of the batch."""
+        return self
+
+    def statistics(self, params: Leaves, x: Tensor) -> Leaves:
+        """The buffers as this batch alone would set them."""
+        return {}
 
     @abstractmethod
     def init(self, generator: Generator) -> Leaves:

@@ -6,18 +6,27 @@ files or measurements.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
+from walkback.data.dataset import Dataset
+from walkback.data.feed import TestSet
 from walkback.nets.network import Leaves
 from walkback.training.recipe import Recipe
 
 Tick = Callable[[int], None]
 """Called with the number of steps just done, for a progress bar."""
+
+
+CALIBRATION_SAMPLES = 8192
+"""The first training samples, in full batches and not augmented, over which a network's buffers are averaged."""
+
+Look = Callable[[Leaves, Leaves, Leaves, Tensor, Tensor, Leaves], Leaves]
+"""A pure function of one model and samples, such as a detector."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,10 @@ class Driver(ABC):
         """Share of test samples each model gets right, with the weights it has now."""
 
     @abstractmethod
+    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+        """A function of one model (params, state, knobs, x, y, noise) of each of them, results stacked by model."""
+
+    @abstractmethod
     def snapshots(self) -> list[Snapshot]:
         """Each model as it is now."""
 
@@ -60,10 +73,36 @@ class Driver(ABC):
         """Go on from snapshots, one for each recipe, all of the same epoch."""
 
 
+class Calibration:
+    """Sets the leaves that are taken from data (running statistics) to what the weights of the moment give.
+
+    They are the mean of the statistics of training batches, all with the same weights. So they are a function of the
+    weights and the data alone: it does not matter when they are taken, how often, or after which interruption.
+    """
+
+    def __init__(self, recipe: Recipe, data: Dataset, device: torch.device):
+        batch = recipe.config.batch
+        count = max(min(CALIBRATION_SAMPLES, len(data.train_y)) // batch, 1) * batch
+        first = replace(data, test_x=data.train_x[:count], test_y=data.train_y[:count])
+        self._samples = TestSet(first, recipe.dtype, device, batch)
+
+    def __call__(self, params: Leaves, statistics: Callable[[Leaves, Tensor], Leaves]) -> None:
+        """Set the buffers among `params` in place; `statistics` gives those of one batch."""
+        with torch.no_grad():
+            found = [statistics(params, x) for x, _ in self._samples.batches()]
+            for name in found[0]:
+                params[name].copy_(torch.stack([each[name] for each in found]).mean(0))
+
+
 def prepare(device: torch.device) -> None:
-    """Set torch up for honest arithmetic: no TF32, whose ten-bit products would enter both credit and reference."""
+    """Set torch up for honest, repeatable arithmetic.
+
+    No TF32: its ten-bit products would enter both credit and reference.
+    """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    # Some of cuDNN's convolutions add up in an order that changes from call to call.
+    torch.backends.cudnn.deterministic = True
     if device.type == "cuda":
         # The first backward pass starts torch's GPU thread; done here, it does not warn about a missing context there.
         torch.ones(1, device=device, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
@@ -78,8 +117,3 @@ def copy_into(target: Leaves, source: Leaves) -> None:
     assert target.keys() == source.keys(), f"leaves differ: {sorted(target.keys() ^ source.keys())}"
     for name, leaf in target.items():
         leaf.copy_(source[name])
-
-
-def finite_or_none(value: float) -> float | None:
-    """JSON has no NaN: a number that is not finite is recorded as null."""
-    return value if math.isfinite(value) else None

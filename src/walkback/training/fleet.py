@@ -3,7 +3,8 @@
 Leaves of all models are stacked along a first axis and updated together by one fused AdamW. The vmapped step is traced
 once into a flat program of tensor operations, without vmap's own cost in every step and without what nothing needs. On
 a GPU the whole step, data gathering, schedule and update included, is captured as a CUDA graph and replayed, so that an
-epoch runs without the host. Frozen leaves are updated like the others and then set back to their unchanging values.
+epoch runs without the host. A leaf that is frozen in some models is updated in all of them and then set back in those
+to its unchanging values; one that is frozen in all of them is left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, Order, TestSet
 from walkback.nets.network import Leaves
-from walkback.training.driver import Driver, Snapshot, Tick, copy_into, prepare
+from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare
 from walkback.training.optim import AdamW, cosine_tensor
 from walkback.training.recipe import Recipe
 from walkback.training.step import StepOutput, StepSpec, step
@@ -45,7 +46,9 @@ class Fleet(Driver):
         self._state = _stack([recipe.state() for recipe in recipes], device)
         knobs = [{k: torch.tensor(v, dtype=first.dtype) for k, v in recipe.knobs().items()} for recipe in recipes]
         self._knobs = _stack(knobs, device)
-        self._frozen = {name: rows for name in self._params if (rows := self._frozen_rows(name)) is not None}
+        frozen = {name: self._frozen_rows(name) for name in self._params}
+        trained = {name: leaf for name, leaf in self._params.items() if len(frozen[name]) < len(recipes)}
+        self._frozen = {name: frozen[name] for name in trained if len(frozen[name])}
         self._held = {name: self._params[name][rows] for name, rows in self._frozen.items()}
 
         spec = StepSpec.of(*recipes)
@@ -57,6 +60,8 @@ class Fleet(Driver):
         self._is_traced = False
         self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
         self._logits = vmap(self._net.forward, in_dims=(0, None))
+        self._statistics = vmap(self._net.statistics, in_dims=(0, None))
+        self._calibrate = Calibration(first, data, device) if self._net.buffers else None
 
         # The schedule and the step counter live on the device: a captured step must not ask the host.
         self._lr, self._total = first.config.lr, first.config.epochs * self.steps_per_epoch
@@ -67,7 +72,7 @@ class Fleet(Driver):
         self._rate = torch.zeros((), dtype=real, device=device)
         self._own_rate = torch.zeros((), dtype=real, device=device)
         learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
-        self._optimiser = AdamW(self._params, self._decay, lr=self._rate)
+        self._optimiser = AdamW(trained, self._decay, lr=self._rate)
         self._own_optimiser = AdamW(learned, 0.0, lr=self._own_rate) if learned else None
 
         # Models of one seed see the same batches: each is gathered once and shared.
@@ -162,13 +167,24 @@ class Fleet(Driver):
             self._own_optimiser.set_count(done)
 
     def test_accuracy(self) -> list[float]:
+        self._set_buffers()
         right = torch.zeros(len(self.recipes), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
                 right += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
         return [count / len(self._test) for count in right.tolist()]
 
+    def _set_buffers(self) -> None:
+        if self._calibrate:
+            self._calibrate(self._params, self._statistics)
+
+    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+        each = vmap(function, in_dims=(0, 0, 0, None, None, None))
+        found: Leaves = each(self._params, self._state, self._knobs, x, y, noise)
+        return found
+
     def snapshots(self) -> list[Snapshot]:
+        self._set_buffers()
         params, state, moments = _to_host(self._params), _to_host(self._state), _to_host(self._optimiser.moments())
         own = _to_host(self._own_optimiser.moments()) if self._own_optimiser else {}
         found = []
@@ -194,9 +210,9 @@ class Fleet(Driver):
         self.epoch = epochs.pop()
         self._set_counts()
 
-    def _frozen_rows(self, leaf: str) -> Tensor | None:
+    def _frozen_rows(self, leaf: str) -> Tensor:
         rows = [row for row, recipe in enumerate(self.recipes) if recipe.is_frozen(leaf)]
-        return torch.tensor(rows, device=self._device) if rows else None
+        return torch.tensor(rows, dtype=torch.int64, device=self._device)
 
     def _stacked_order(self, epoch: int) -> Order:
         return _stack([self._feed.order(seed, epoch) for seed in self._seeds], self._device)

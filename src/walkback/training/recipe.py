@@ -64,8 +64,11 @@ class Recipe:
         return self._typed(self.rule.draw(self.net, self.config.batch, draws))
 
     def is_frozen(self, leaf: str) -> bool:
-        """Whether the update of this leaf is masked."""
-        return self.treatment.shell != "none" and leaf.startswith("blocks.")
+        """Whether the update of this leaf is masked, and its weight decay with it."""
+        if self.treatment.shell != "none" and leaf.startswith("blocks."):
+            return True
+        without_credit = any(leaf == name or leaf.startswith(f"{name}.") for name in self.rule.untrained(self.net))
+        return without_credit or leaf in self.net.buffers
 
     def knobs(self) -> dict[str, float]:
         """The numbers that may differ between the models of one fleet."""

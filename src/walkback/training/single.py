@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, TestSet
-from walkback.training.driver import Driver, Snapshot, Tick, copy_into, prepare, to_cpu
+from walkback.nets.network import Leaves
+from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, to_cpu
 from walkback.training.optim import AdamW, cosine
 from walkback.training.recipe import Recipe
 from walkback.training.step import StepSpec, step
@@ -34,6 +36,7 @@ class Single(Driver):
         self._optimiser = AdamW(trained, recipe.config.weight_decay)
         self._own_optimiser = AdamW(learned, weight_decay=0.0) if learned else None
         self._total = recipe.config.epochs * self._feed.steps
+        self._calibrate = Calibration(recipe, data, device) if recipe.net.buffers else None
 
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
         order = {name: values.to(self._device) for name, values in self._feed.order(self._seed, self.epoch).items()}
@@ -61,13 +64,23 @@ class Single(Driver):
             copy_into(self._state, rule.after_update(self._state, before, self._params, decay))
 
     def test_accuracy(self) -> list[float]:
+        self._set_buffers()
         right = torch.zeros((), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
                 right += (self._recipe.net.forward(self._params, x).argmax(-1) == y).sum()
         return [right.item() / len(self._test)]
 
+    def _set_buffers(self) -> None:
+        if self._calibrate:
+            self._calibrate(self._params, self._recipe.net.statistics)
+
+    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+        found = function(self._params, self._state, self._knobs, x, y, noise)
+        return {name: value[None] for name, value in found.items()}
+
     def snapshots(self) -> list[Snapshot]:
+        self._set_buffers()
         own = self._own_optimiser.moments() if self._own_optimiser else {}
         moments = self._optimiser.moments()
         return [Snapshot(self.epoch, to_cpu(self._params), to_cpu(self._state), to_cpu(moments), to_cpu(own))]

@@ -49,13 +49,14 @@ def step(
     spec: StepSpec, params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves
 ) -> StepOutput:
     """Gradients for one model on one batch; `knobs` are its per-model numbers as 0-d tensors."""
+    net = spec.net.in_training()
     rule = spec.rule.bind(part(knobs, "rule"))
-    linears = rule.linears(spec.net, state, noise)
-    seen = trace(spec.net, params, x, y, linears, with_input=rule.through_blocks)
-    credits, logs = rule.credit(spec.net, params, state, seen, noise)
+    linears = rule.linears(net, state, noise)
+    seen = trace(net, params, x, y, linears, with_input=rule.through_blocks)
+    credits, logs = rule.credit(net, params, state, seen, noise)
     penalty = knobs["penalty"] if spec.penalised else None
     gradients = local.gradients(seen, credits, spec.site, penalty, spec.penalty_reduction)
-    own_gradients, own_logs = _own_gradients(spec.net, rule, params, state, seen, noise)
+    own_gradients, own_logs = _own_gradients(net, rule, params, state, seen, noise)
     correct = (seen.logits.argmax(-1) == y).to(x.dtype).mean()
     logs = {"loss": seen.losses.mean(), "train_acc": correct} | logs | own_logs
     return StepOutput(gradients, own_gradients, logs)

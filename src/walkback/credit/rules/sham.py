@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from walkback.credit.perlinear import feedback_linear
+from walkback.credit.perlinear import feedback_linear, refuses_no_linears
 from walkback.credit.rule import EXACT, CreditRule, Credits, Label, Logs, transport
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Linear, Network
@@ -22,6 +22,9 @@ from walkback.nets.network import Leaves, Linear, Network
 class Sham(CreditRule):
     sites = ("output",)
     through_blocks = True
+
+    def refuses(self, net: Network) -> str | None:
+        return refuses_no_linears(net)
 
     def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
         return [_true_weights] * net.depth

@@ -32,6 +32,10 @@ class ResMLP(Network):
     def state_shape(self) -> tuple[int, ...]:
         return (self.d,)
 
+    @property
+    def block_linears(self) -> tuple[tuple[str, int, int], ...]:
+        return (("w1", self.d, self.d), ("w2", self.d, self.d))
+
     def init(self, generator: Generator) -> Leaves:
         leaves = named(layers.linear(math.prod(self.input_shape), self.d, generator), "stem")
         for block in range(self.depth):

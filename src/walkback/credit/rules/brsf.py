@@ -1,0 +1,33 @@
+"""Sign-concordant feedback of batchwise random magnitude: the weights' present signs, magnitudes redrawn every step.
+
+Citation: Liao, Leibo and Poggio, 2016
+Feedback: per-Linear, |N| * sign(W) transposed, N from N(0, 1/fan_out) anew each step; the skips transport exactly
+State: none; the magnitudes are noise, one draw shared by all samples of a batch
+Exact: top layer
+Cost: bp's forward pass, input pullback and weight gradients; beside them one random number for each block weight
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Generator, Tensor
+
+from walkback.credit.feedback import gaussian
+from walkback.credit.perlinear_rule import PerLinearRule, keys
+from walkback.nets.network import Leaves, Network
+
+
+@dataclass(frozen=True)
+class BatchwiseSignFeedback(PerLinearRule):
+    def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
+        return {
+            f"magnitude.{key}": gaussian((fan_in, fan_out), fan_out**-0.5, generator).abs()
+            for key, fan_in, fan_out in keys(net)
+        }
+
+    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        return noise[f"magnitude.{key}"] * weight.sign().mT
+
+
+RULE = BatchwiseSignFeedback

@@ -1,0 +1,48 @@
+"""Direct random target projection: the label, not the error, projected to every layer by fixed random matrices.
+
+Citation: Frenkel, Lefebvre and Bol, 2021
+Feedback: block-level: a_l = -B_l^T onehot(y), B_l of size classes x d from N(0, 1)
+Tokens: credit_tokens=broadcast puts a_l at every token divided by their number, cls at the cls token alone
+Maps: B_l is of size classes x (channels * height * width)
+State: B_0..B_L
+Exact: no layer
+Cost: bp's forward pass and weight gradients without the input pullback; one row of B_l a sample and layer
+
+The sign: the loss gradient at the logits is e = p - y, and all that the label alone says of it is that its own entry
+is negative. So the label enters as -onehot(y) in e's place: descending a_l moves h_l along +B_l^T onehot(y), which
+raises the label's logit wherever B_l is aligned with the map from h_l to the logits. (Frenkel, Lefebvre and Bol write
+the error as y - p and add, which is the same.) As B_l is drawn symmetrically about 0, the sign does not decide whether
+a network with *random* feedback learns, since the head learns from either; it decides which B_l counts as aligned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Generator
+
+from walkback.credit.feedback import CreditTokens, direct_shape, gaussian, project, refuses_tokens, without_credit
+from walkback.credit.rule import CreditRule, Credits, Logs
+from walkback.credit.trace import Trace
+from walkback.nets.network import Leaves, Network
+
+
+@dataclass(frozen=True)
+class DirectRandomTargetProjection(CreditRule):
+    credit_tokens: CreditTokens = "broadcast"
+
+    def refuses(self, net: Network) -> str | None:
+        return refuses_tokens(net, self.credit_tokens)
+
+    def untrained(self, net: Network) -> tuple[str, ...]:
+        return without_credit(net, self.credit_tokens)
+
+    def init(self, net: Network, generator: Generator) -> Leaves:
+        return {f"B.{layer}": gaussian(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
+
+    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        layers = range(net.depth + 1)
+        return tuple(project(net, -trace.target, state[f"B.{layer}"], self.credit_tokens) for layer in layers), {}
+
+
+RULE = DirectRandomTargetProjection

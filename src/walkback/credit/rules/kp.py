@@ -1,0 +1,52 @@
+"""Kolen-Pollack: feedback matrices that get the increments and the decay which the forward weights really got.
+
+Citation: Kolen and Pollack, 1994; Akrout, Wilson, Humphreys, Lillicrap and Tweed, 2019
+Feedback: per-Linear, B from N(0, 1/fan_out) at first, then following W transposed; the identity skips transport exactly
+State: B of every Linear inside a block
+Exact: top layer
+Cost: bp's forward pass, input pullback and weight gradients; beside them a copy of the weights and one update of B
+
+The gap B - W^T shrinks by the factor 1 - lr * weight_decay in each step and by nothing else, whatever the optimiser
+does with the gradients. Where lr * weight_decay * steps stays well below 1 the gap barely closes, and B agrees with
+W^T only as far as W has moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from walkback.credit.feedback import gaussian
+from walkback.credit.perlinear_rule import PerLinearRule, keys
+from walkback.nets.network import Leaves, Network
+
+
+@dataclass(frozen=True)
+class KolenPollack(PerLinearRule):
+    def init(self, net: Network, generator: Generator) -> Leaves:
+        return {f"B.{key}": gaussian((fan_in, fan_out), fan_out**-0.5, generator) for key, fan_in, fan_out in keys(net)}
+
+    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        return state[f"B.{key}"]
+
+    def after_update(self, state: Leaves, before: Leaves, after: Leaves, decay: Tensor) -> Leaves:
+        def followed(name: str, feedback: Tensor) -> Tensor:
+            weight = name.replace("B.", "blocks.", 1) + ".weight"
+            return follow(feedback, before[weight].mT, after[weight].mT, decay)
+
+        return {name: followed(name, feedback) for name, feedback in state.items()}
+
+
+def follow(feedback: Tensor, before: Tensor, after: Tensor, decay: Tensor) -> Tensor:
+    """(1 - decay) B + increment, the increment being after - (1 - decay) before.
+
+    Written as after + (1 - decay) (B - before), so that a B equal to the weight stays equal to the last bit. A weight
+    that did not move at all is masked: it got no decay either, and its feedback stays where it is.
+    """
+    moved = (after != before).any()
+    return torch.where(moved, after + (1 - decay) * (feedback - before), feedback)
+
+
+RULE = KolenPollack

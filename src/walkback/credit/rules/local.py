@@ -1,0 +1,93 @@
+"""Greedy local learning: every hidden state below the top is judged by a linear classifier of its own.
+
+Citation: Belilovsky, Eickenberg and Oyallon, 2019; Nøkland and Eidnes, 2019
+Feedback: none from above: a_l is the gradient of the auxiliary cross-entropy at h_l, a_L that of the true loss
+Tokens: the auxiliary classifier reads the mean over all tokens, cls among them
+Maps: the auxiliary classifier reads the mean over all positions
+State: one auxiliary Linear(d, classes) for each of h_0..h_{L-1}, learned
+Exact: top layer
+Cost: bp's forward pass and weight gradients without the input pullback; an auxiliary classifier each way at every layer
+
+The stem and every block learn together, each from the classifier at the state it lands on and from nothing above; the
+last block lands on h_L and learns from the true head. Hence site=output only: an auxiliary loss at a block's own input
+does not depend on the block. The classifiers learn from held states, by AdamW without decay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from walkback.core.settings import above
+from walkback.credit.rule import EXACT, LEARNED, UNRELATED, CreditRule, Credits, Label, Logs
+from walkback.credit.trace import Trace, softmax_error
+from walkback.nets import layers
+from walkback.nets.network import Leaves, Network, named
+
+
+@dataclass(frozen=True)
+class LocalHeads(CreditRule):
+    sites = ("output",)
+
+    aux_lr: float = 1e-3
+    """Learning rate of the auxiliary classifiers."""
+
+    def __post_init__(self) -> None:
+        above(self.aux_lr, 0, "aux_lr of local")
+
+    @property
+    def own_lr(self) -> float:
+        return self.aux_lr
+
+    def init(self, net: Network, generator: Generator) -> Leaves:
+        heads: Leaves = {}
+        for layer in range(net.depth):
+            heads |= named(layers.linear(net.features, net.classes, generator), f"{LEARNED}{layer}")
+        return heads
+
+    def labels(self, depth: int) -> tuple[Label, ...]:
+        return (*(UNRELATED,) * depth, EXACT)
+
+    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        credits = []
+        for layer in range(net.depth):
+            error = softmax_error(_logits(net, state, trace, layer), trace.target)
+            credits.append(_spread(net, error @ state[f"{LEARNED}{layer}.weight"]))
+        return (*credits, trace.top), {}
+
+    def own_loss(
+        self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves
+    ) -> tuple[Tensor, Logs] | None:
+        losses = [F.cross_entropy(_logits(net, state, trace, layer), trace.y) for layer in range(net.depth)]
+        total = torch.stack(losses).sum()
+        return total, {"aux_loss": total / net.depth}
+
+
+def _logits(net: Network, state: Leaves, trace: Trace, layer: int) -> Tensor:
+    """What the auxiliary classifier of h_layer says, [n, classes]."""
+    pooled = _pool(net, trace.states[layer])
+    return F.linear(pooled, state[f"{LEARNED}{layer}.weight"], state[f"{LEARNED}{layer}.bias"])
+
+
+def _pool(net: Network, h: Tensor) -> Tensor:
+    """[n, features]: the mean over tokens or positions; a vector is taken as it is."""
+    if net.kind == "maps":
+        return h.mean((-2, -1))
+    return h.mean(-2) if net.kind == "tokens" else h
+
+
+def _spread(net: Network, gradient: Tensor) -> Tensor:
+    """The way back through `_pool`: each token or position gets its share of the mean's gradient."""
+    if net.kind == "maps":
+        height, width = net.state_shape[1:]
+        return (gradient / (height * width))[:, :, None, None].expand(-1, -1, height, width)
+    if net.kind == "tokens":
+        tokens = net.state_shape[0]
+        return (gradient / tokens)[:, None].expand(-1, tokens, -1)
+    return gradient
+
+
+RULE = LocalHeads

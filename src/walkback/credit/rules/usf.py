@@ -1,0 +1,32 @@
+"""Uniform sign-concordant feedback: only the signs of the weights are used on the way back.
+
+Citation: Liao, Leibo and Poggio, 2016
+Feedback: per-Linear, B = sign(W) transposed / sqrt(fan_out); the identity skips transport exactly
+State: none
+Exact: top layer
+Cost: bp's forward pass, input pullback and weight gradients; beside them the sign of each block weight, every step
+
+Liao, Leibo and Poggio use sign(W) as it is and leave its size to batch normalisation. The factor 1/sqrt(fan_out) is
+ours: a Linear then keeps a random credit's length on average, and the three sign rules have feedback of one size.
+A weight of exactly 0 has no sign and sends nothing back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from walkback.credit.perlinear_rule import PerLinearRule
+from walkback.nets.network import Leaves
+
+
+@dataclass(frozen=True)
+class UniformSignFeedback(PerLinearRule):
+    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        fan_out = weight.shape[0]
+        return weight.sign().mT / math.sqrt(fan_out)
+
+
+RULE = UniformSignFeedback

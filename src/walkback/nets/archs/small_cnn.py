@@ -1,0 +1,121 @@
+"""Small residual convolutional network with BatchNorm; states are maps of constant shape.
+
+Block: f(h) = conv(ReLU(BN(conv(ReLU(BN(h)))))), 3x3 convolutions without bias
+Head: global average pool and Linear; no terminal norm
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from walkback.core.errors import InputError
+from walkback.core.settings import at_least
+from walkback.nets import layers
+from walkback.nets.network import Leaves, Linear, Network, named, part, plain_linear
+
+EPS = 1e-5
+"""Added to the variance, as PyTorch's BatchNorm does."""
+NORMS = ("bn1", "bn2")
+
+
+@dataclass(frozen=True)
+class SmallCNN(Network):
+    """Stem: a 3x3 convolution of stride 2 with bias, to `width` channels. All layers start at PyTorch's default.
+
+    In training the norms use the statistics of the batch. Otherwise they use the leaves `mean` and `var`, which are
+    taken from training data by the drivers and belong to no optimiser.
+    """
+
+    width: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self.width, 1, "width of small_cnn")
+        if len(self.input_shape) != 3:
+            raise InputError(
+                f"small_cnn convolves images, and the data has samples of shape {self.input_shape}. "
+                "Use images (channels, height, width), such as --data cifar10, or another architecture."
+            )
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        _, height, width = self.input_shape
+        return (self.width, (height + 1) // 2, (width + 1) // 2)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        norms = [f"blocks.{block}.{norm}" for block in range(self.depth) for norm in NORMS]
+        return tuple(f"{norm}.{name}" for norm in norms for name in ("mean", "var"))
+
+    def in_training(self) -> SmallCNN:
+        return _Training(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+    def init(self, generator: Generator) -> Leaves:
+        leaves = named(layers.conv(self.input_shape[0], self.width, 3, generator), "stem")
+        for block in range(self.depth):
+            for index, norm in enumerate(NORMS, start=1):
+                leaves |= named(layers.norm(self.width) | layers.statistics(self.width), f"blocks.{block}.{norm}")
+                weight = layers.conv(self.width, self.width, 3, generator, bias=False)
+                leaves |= named(weight, f"blocks.{block}.conv{index}")
+        return leaves | named(layers.linear(self.width, self.classes, generator), "head")
+
+    def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
+        return F.conv2d(x, leaves["weight"], leaves["bias"], stride=2, padding=1)
+
+    def branch(self, leaves: Leaves, h: Tensor, linear: Linear = plain_linear) -> Tensor:
+        z = self._half(leaves, "1", self._norm(part(leaves, "bn1"), h))
+        return self._half(leaves, "2", self._norm(part(leaves, "bn2"), z))
+
+    def _half(self, leaves: Leaves, which: str, z: Tensor) -> Tensor:
+        return F.conv2d(F.relu(z), leaves[f"conv{which}.weight"], padding=1)
+
+    def _norm(self, leaves: Leaves, z: Tensor) -> Tensor:
+        return _normalise(leaves, z - _spread(leaves["mean"]), leaves["var"])
+
+    def head(self, leaves: Leaves, h: Tensor) -> Tensor:
+        return F.linear(h.mean((-2, -1)), leaves["weight"], leaves["bias"])
+
+    def statistics(self, params: Leaves, x: Tensor) -> Leaves:
+        found: Leaves = {}
+        h = self.stem(part(params, "stem"), x)
+        for block in range(self.depth):
+            leaves, z = part(params, f"blocks.{block}"), h
+            for index, norm in enumerate(NORMS, start=1):
+                found |= named(_moments(z), f"blocks.{block}.{norm}")
+                z = self._half(leaves, str(index), _by_batch(part(leaves, norm), z))
+            h = h + z
+        return found
+
+
+class _Training(SmallCNN):
+    """The same network with its norms by the batch: each sample's output depends on its neighbours."""
+
+    def _norm(self, leaves: Leaves, z: Tensor) -> Tensor:
+        return _by_batch(leaves, z)
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Per-channel values [c], to be combined with maps [n, c, h, w]."""
+    return values[:, None, None]
+
+
+def _by_batch(leaves: Leaves, z: Tensor) -> Tensor:
+    centred = z - z.mean((0, 2, 3), keepdim=True)
+    return _normalise(leaves, centred, centred.square().mean((0, 2, 3)))
+
+
+def _normalise(leaves: Leaves, centred: Tensor, var: Tensor) -> Tensor:
+    return centred * _spread((var + EPS).rsqrt() * leaves["weight"]) + _spread(leaves["bias"])
+
+
+def _moments(z: Tensor) -> Leaves:
+    """Mean and unbiased variance of each channel: what PyTorch's BatchNorm puts into its running statistics."""
+    mean = z.mean((0, 2, 3))
+    count = z[:, 0].numel()
+    return {"mean": mean, "var": (z - _spread(mean)).square().sum((0, 2, 3)) / max(count - 1, 1)}
+
+
+ARCH = SmallCNN

@@ -1,0 +1,256 @@
+"""Equilibrium propagation against its definition: the energy written out, the limit in which it is backprop, grown
+states, and the step that is halved for one sample alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tiny
+from walkback.core.errors import InputError
+from walkback.credit import RULES
+from walkback.credit.losses import sample_losses
+from walkback.credit.rule import transport
+from walkback.credit.trace import one_hot, trace
+from walkback.nets.network import part, plain_linear
+
+EP, SHORT = RULES.get("ep"), RULES.get("ep_short")
+
+
+def worn(params, scale=0.3):
+    draws = torch.Generator().manual_seed(5)
+    return {n: v + scale * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in params.items()}
+
+
+def case(arch=None, count=12, dtype="float64", **settings):
+    recipe = tiny.recipe("bp", arch=arch or tiny.arch("resmlp"), dtype=dtype, **settings)
+    data = recipe.source.load(None)
+    return recipe.net, recipe.params(), data.train_x[:count].to(recipe.dtype), data.train_y[:count]
+
+
+def seen_by(net, params, x, y):
+    return trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+
+
+def credits_of(rule, net, params, x, y):
+    seen = seen_by(net, params, x, y)
+    return *rule.credit(net, params, {}, seen, {}), transport(seen)
+
+
+def cosines(credits, truth):
+    """[layers, samples], in float64 and without an epsilon."""
+    pairs = [(a.double().flatten(1), g.double().flatten(1)) for a, g in zip(credits, truth, strict=True)]
+    return torch.stack([(a * g).sum(-1) / a.norm(dim=-1) / g.norm(dim=-1) for a, g in pairs])
+
+
+def ratios(credits, truth):
+    pairs = zip(credits, truth, strict=True)
+    return torch.stack([a.double().flatten(1).norm(dim=-1) / g.double().flatten(1).norm(dim=-1) for a, g in pairs])
+
+
+def written_out(rule, net, params, x, y):
+    """The definition with autograd on the states themselves and no back-off: credits, and energies [turns, n] of +beta.
+
+    Only in float64: the errors are differences of whole states.
+    """
+
+    def energies(states, beta):
+        target = net.stem(part(params, "stem"), x)
+        total = beta * F.cross_entropy(net.head(part(params, "head"), states[-1]), y, reduction="none")
+        for index, h in enumerate(states):
+            total = total + 0.5 * (h - target).flatten(1).square().sum(-1)
+            if index < net.depth:
+                target = h + net.branch(part(params, f"blocks.{index}"), h)
+        return total
+
+    def slope(states, layer, beta):
+        held = [h.detach().requires_grad_() for h in states]
+        return torch.autograd.grad(energies(held, beta).sum(), held[layer])[0]
+
+    def errors(states):
+        above = [net.stem(part(params, "stem"), x)]
+        above += [h + net.branch(part(params, f"blocks.{i}"), h) for i, h in enumerate(states[:-1])]
+        return [h - f for h, f in zip(states, above, strict=True)]
+
+    ends, history = [], []
+    for beta in (rule.beta, -rule.beta):
+        states = [net.stem(part(params, "stem"), x)]
+        for index in range(net.depth):
+            states.append(states[-1] + net.branch(part(params, f"blocks.{index}"), states[-1]))
+        for _ in range(rule.steps):
+            if beta > 0:
+                history.append(energies(states, beta))
+            if rule.sweep == "simultaneous":
+                slopes = [slope(states, layer, beta) for layer in range(net.depth + 1)]
+                states = [h - rule.eta * s for h, s in zip(states, slopes, strict=True)]
+            else:
+                for layer in reversed(range(net.depth + 1)):
+                    states[layer] = states[layer] - rule.eta * slope(states, layer, beta)
+        ends.append(errors(states))
+    return [-(up - down) / (2 * rule.beta) for up, down in zip(*ends, strict=True)], torch.stack(history)
+
+
+@pytest.mark.parametrize("rule", [EP(steps=6, eta=0.3), SHORT(steps=6), SHORT(steps=4, beta=0.2)])
+@pytest.mark.parametrize("net_name", ["resmlp", "student_net"])
+def test_the_credit_is_that_of_the_energy_written_out(rule, net_name):
+    net, params, x, y = case(tiny.arch(net_name))
+    params = worn(params, 0.1)
+    credits, _, _ = credits_of(rule, net, params, x, y)
+    expected, energies = written_out(rule, net, params, x, y)
+    assert (energies.diff(dim=0) <= 0).all(), "this case must need no back-off"
+    for found, wanted in zip(credits, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_settled_and_with_beta_to_zero_it_is_backprop():
+    net, params, x, y = case("resmlp:d=8,depth=2", count=8)
+    credits, logs, truth = credits_of(EP(beta=1e-3, steps=250), net, worn(params, 0.1), x, y)
+    assert cosines(credits, truth).min() >= 0.999
+    assert (ratios(credits, truth) - 1).abs().max() < 0.01
+    assert logs["ep_residual"] < 1e-6
+    assert logs["ep_ratio"].item() == pytest.approx(1, abs=0.01)
+    assert logs["ep_zero"] == 0
+
+
+def test_the_bias_of_a_settled_relaxation_is_of_order_beta_squared():
+    net, params, x, y = case("resmlp:d=8,depth=2", count=8)
+    params = worn(params, 0.1)
+    errors = []
+    for beta in (0.2, 0.1, 0.05):
+        credits, logs, truth = credits_of(EP(beta=beta, steps=250), net, params, x, y)
+        assert logs["ep_residual"] < 1e-6
+        errors.append(torch.stack([(a - g).norm() / g.norm() for a, g in zip(credits, truth, strict=True)]))
+    orders = torch.stack(errors).log2().diff(dim=0).neg()
+    assert ((orders > 1.9) & (orders < 2.1)).all(), orders
+
+
+def test_as_it_comes_it_is_close_to_backprop_at_initialisation():
+    """The figures of its definition: cosine at least 0.98, norm ratio 0.6 to 0.86; the cosine is by construction."""
+    net, params, x, y = case("resmlp:d=64", count=128, data="prototypes", batch=128, dtype="float32")
+    credits, logs, truth = credits_of(EP(), net, params, x, y)
+    assert cosines(credits, truth).mean(-1).min() >= 0.98
+    means = torch.stack([a.norm(dim=-1).mean() / g.norm(dim=-1).mean() for a, g in zip(credits, truth, strict=True)])
+    assert means.min() >= 0.6
+    assert means.max() <= 0.86
+    assert logs["ep_ratio"] == means[-1]
+    assert EP().labels(net.depth) == ("asymptotic",) * (net.depth + 1)
+
+
+def test_cut_short_its_direction_stays_and_its_size_fades_on_the_way_down():
+    net, params, x, y = case("resmlp:d=64", count=128, data="prototypes", batch=128, dtype="float32")
+    credits, logs, truth = credits_of(SHORT(), net, params, x, y)
+    sizes = ratios(credits, truth).mean(-1)
+    assert (sizes.diff() > 0).all()
+    assert sizes[0] < 1e-4
+    assert 0.2 < sizes[-1] < 0.5
+    assert cosines(credits, truth).mean(-1).min() > 0.98
+    assert logs["ep_residual"] > 0.5, "it must say that it has not settled"
+
+
+def stiff_and_soft():
+    """Sample 0 starts near the origin, where LayerNorm is steep; the others lie where it is not."""
+    net, params, x, y = case(count=4)
+    params = worn(params, 0.3)
+    params["stem.bias"] = torch.zeros_like(params["stem.bias"])
+    x = x / x.norm(dim=-1, keepdim=True) * torch.tensor([[0.02], [20.0], [20.0], [20.0]], dtype=x.dtype)
+    return net, params, x, y
+
+
+def test_the_step_is_halved_for_the_sample_whose_energy_rises_and_for_no_other():
+    net, params, x, y = stiff_and_soft()
+    rule = EP(steps=12)
+    plain, energies = written_out(rule, net, params, x, y)
+    rises = (energies.diff(dim=0) > 0).any(0)
+    assert rises.tolist() == [True, False, False, False], "the planted case"
+    credits, _, truth = credits_of(rule, net, params, x, y)
+    for found, wanted in zip(credits, plain, strict=True):
+        torch.testing.assert_close(found[1:], wanted[1:], rtol=1e-9, atol=1e-12)
+        assert not torch.allclose(found[:1], wanted[:1], rtol=1e-2)
+    kept, lost = (cosines(c, truth)[-1, 0] for c in (credits, plain))
+    assert kept > 0.99, "undoing the steps that raised its energy must help this sample"
+    assert lost < 0.5
+    alone, _, _ = credits_of(rule, net, params, x[1:], y[1:])
+    stiff, _, _ = credits_of(rule, net, params, x[:1], y[:1])
+    for both, rest, first in zip(credits, alone, stiff, strict=True):
+        torch.testing.assert_close(both[1:], rest, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(both[:1], first, rtol=1e-12, atol=1e-14)
+
+
+def test_a_sample_that_is_not_a_number_takes_nobody_with_it():
+    net, params, x, y = stiff_and_soft()
+    clean, _, _ = credits_of(EP(steps=6), net, params, x, y)
+    x = x.clone()
+    x[0] = torch.nan
+    credits, _, _ = credits_of(EP(steps=6), net, params, x, y)
+    for found, wanted in zip(credits, clean, strict=True):
+        assert torch.equal(found[1:], wanted[1:])
+
+
+def grown():
+    """A float32 network with |h| near 1e5 at every layer."""
+    net, params, x, y = case("resmlp:d=32,w2_std=0.1", count=64, data="prototypes", batch=64, dtype="float32")
+    params |= {n: 3e4 * v for n, v in params.items() if n.startswith("stem.")}
+    sizes = [h.norm(dim=-1).mean().item() for h in seen_by(net, params, x, y).states]
+    assert all(5e4 < size < 2e5 for size in sizes)
+    return net, params, x, y
+
+
+@pytest.mark.parametrize("precision", ["float64", "network"])
+def test_states_near_1e5_do_not_swallow_the_credit(precision):
+    net, params, x, y = grown()
+    zeros, _ = written_out(EP(), net, params, x, y)
+    assert not any(credit.any() for credit in zeros[:-1]), "without displacements float32 must lose it all here"
+    credits, logs, truth = credits_of(EP(precision=precision), net, params, x, y)
+    assert logs["ep_zero"] == 0
+    assert cosines(credits, truth).min() > 0.999
+    assert 0.6 < logs["ep_ratio"] < 1
+
+
+def test_confident_samples_keep_their_credit():
+    net, params, x, y = case(dtype="float32")
+    params = {n: 60 * v if n.startswith("head.out") else v for n, v in worn(params, 0.1).items()}
+    y = net.forward(params, x).argmax(-1)
+    sure = seen_by(net, params, x, y).losses < 1e-6
+    assert sure.any()
+    credits, _, truth = credits_of(EP(), net, params, x, y)
+    assert cosines(credits, truth)[:, sure].min() > 0.98
+
+
+def test_it_objects_where_credit_is_zero():
+    net, params, x, y = case("resmlp:d=64", count=32, data="prototypes", batch=32, dtype="float32")
+    params = {n: 1e6 * v if n.endswith("w2.weight") else v for n, v in params.items()}
+    _, logs, _ = credits_of(SHORT(), net, params, x, y)
+    assert logs["ep_zero"] > 0.9, "so stiff that all its few steps are undone"
+    said = SHORT().objection({name: value.item() for name, value in logs.items()})
+    assert said is not None
+    assert "exactly zero credit" in said
+    assert "more steps" in said
+    assert "precision=float64" in (EP(precision="network").objection({"ep_zero": 0.51}) or "")
+    assert EP().objection({"ep_zero": 0.5}) is None
+
+
+def test_what_it_is_not_defined_for_is_refused_with_a_sentence():
+    net = case()[0]
+    assert EP().refuses(net) is None
+    assert SHORT().refuses(net) is None
+    deep = replace(net, depth=6)
+    assert EP().refuses(deep) is None
+    assert "use steps=7" in (SHORT().refuses(deep) or "")
+    cnn = tiny.recipe("bp", arch=tiny.arch("small_cnn")).net
+    assert "statistics of the batch" in (EP().refuses(cnn) or "")
+    for bad in ("beta=0", "eta=0", "eta=1.5", "steps=0", "precision=float16", "site=input"):
+        with pytest.raises(InputError):
+            tiny.recipe(f"ep:{bad}")
+
+
+def test_the_loss_keeps_its_digits():
+    logits = torch.tensor([[40.0, 0.0, -3.0], [1.0, 2.0, 3.0], [0.0, 500.0, 0.0]])
+    target = one_hot(torch.tensor([0, 2, 0]), 3).float()
+    found = sample_losses(logits, target)
+    truth = F.cross_entropy(logits.double(), torch.tensor([0, 2, 0]), reduction="none")
+    truth[0] = torch.log1p(torch.tensor(-40.0, dtype=torch.float64).exp() + torch.tensor(-43.0).double().exp())
+    torch.testing.assert_close(found.double(), truth, rtol=1e-6, atol=0)
+    assert F.cross_entropy(logits, torch.tensor([0, 2, 0]), reduction="none")[0] == 0

@@ -1,0 +1,150 @@
+"""Greedy auxiliary heads: each state is judged by its own classifier, and by nothing above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tiny
+from walkback.core.errors import InputError
+from walkback.credit import RULES, local
+from walkback.credit.rule import transport
+from walkback.credit.trace import trace
+from walkback.nets.network import Leaves, Linear, Network, plain_linear
+from walkback.training.fleet import Fleet
+from walkback.training.single import Single
+
+
+@dataclass(frozen=True)
+class Shaped(Network):
+    """Inputs are hidden states of any shape, blocks scale them, the head averages: for pooling only."""
+
+    @property
+    def state_shape(self):
+        return self.input_shape
+
+    def init(self, generator):
+        weight = torch.randn(self.classes, self.features, generator=generator, dtype=torch.float64)
+        blocks = {f"blocks.{index}.scale": torch.tensor(0.3 + index).double() for index in range(self.depth)}
+        return {"stem.scale": torch.tensor(2.0).double(), **blocks, "head.weight": weight}
+
+    def stem(self, leaves: Leaves, x):
+        return leaves["scale"] * x
+
+    def branch(self, leaves: Leaves, h, linear: Linear = plain_linear):
+        return torch.tanh(leaves["scale"] * h)
+
+    def head(self, leaves: Leaves, h):
+        return F.linear(pooled(h), leaves["weight"])
+
+
+def pooled(h):
+    """[n, features], written for each kind of state."""
+    if h.ndim == 4:
+        return h.sum((2, 3)) / (h.shape[2] * h.shape[3])
+    return h.sum(1) / h.shape[1] if h.ndim == 3 else h
+
+
+def taken(net, params, x, y):
+    return trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+
+
+def case(**settings):
+    recipe = tiny.recipe("local", **settings)
+    data = recipe.source.load(None)
+    return recipe, recipe.params(), recipe.state(), data.train_x[:16].double(), data.train_y[:16]
+
+
+def credits_of(net, params, state, x, y):
+    return RULES.get("local")().credit(net, params, state, taken(net, params, x, y), {})[0]
+
+
+def test_it_equals_bp_where_the_auxiliary_heads_are_the_head_and_the_blocks_above_do_nothing():
+    recipe, params, state, x, y = case(arch=tiny.arch("resmlp", "terminal_norm=false"))
+    for name in params:
+        if ".w2." in name:
+            params[name] = torch.zeros_like(params[name])
+    state = {f"learned.{layer}.{leaf}": params[f"head.out.{leaf}"] for layer in range(3) for leaf in ("weight", "bias")}
+    credits = credits_of(recipe.net, params, state, x, y)
+    truth = transport(taken(recipe.net, params, x, y))
+    for found, right in zip(credits, truth, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-15)
+        assert found.abs().min(dim=-1).values.max() > 0
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (5, 2, 3)], ids=["vector", "tokens", "maps"])
+def test_a_credit_is_the_gradient_of_its_states_own_auxiliary_loss(shape):
+    net = Shaped(input_shape=shape, classes=3, depth=2)
+    draws = torch.Generator().manual_seed(0)
+    params = net.init(draws)
+    rule = RULES.get("local")()
+    state = {name: leaf.double() for name, leaf in rule.init(net, draws).items()}
+    x, y = torch.randn(6, *shape, generator=draws, dtype=torch.float64), torch.randint(3, (6,), generator=draws)
+    seen = taken(net, params, x, y)
+    credits, _ = rule.credit(net, params, state, seen, {})
+    losses = []
+    for layer in range(net.depth):
+        h = seen.states[layer].clone().requires_grad_()
+        logits = pooled(h) @ state[f"learned.{layer}.weight"].T + state[f"learned.{layer}.bias"]
+        loss = F.cross_entropy(logits, y, reduction="sum")
+        losses.append(loss.item() / len(y))
+        torch.testing.assert_close(credits[layer], torch.autograd.grad(loss, h)[0], rtol=1e-10, atol=1e-14)
+    assert torch.equal(credits[-1], seen.top)
+    total, logs = rule.own_loss(net, params, state, seen, {})
+    assert total.item() == pytest.approx(sum(losses), rel=1e-12)
+    assert logs["aux_loss"].item() == pytest.approx(sum(losses) / net.depth, rel=1e-12)
+
+
+def test_credit_below_the_top_knows_nothing_of_what_lies_above():
+    recipe, params, state, x, y = case()
+    one = credits_of(recipe.net, params, state, x, y)
+    changed = {n: leaf + 1 if n.startswith(("blocks.1", "blocks.2", "head")) else leaf for n, leaf in params.items()}
+    other = credits_of(recipe.net, changed, state, x, y)
+    assert torch.equal(one[0], other[0])
+    assert torch.equal(one[1], other[1])  # h_1 is made by block 0.
+    assert not torch.equal(one[2], other[2])
+
+
+def test_the_last_block_and_the_head_learn_exactly_as_under_bp():
+    recipe, params, state, x, y = case()
+    seen = taken(recipe.net, params, x, y)
+    found = local.gradients(seen, credits_of(recipe.net, params, state, x, y), "output", None, "sum")
+    truth = local.gradients(seen, transport(seen), "output", None, "sum")
+    for name, leaf in truth.items():
+        assert torch.equal(found[name], leaf) == name.startswith(("blocks.2.", "head.")), name
+
+
+def test_the_auxiliary_losses_fall_in_training_and_are_logged():
+    recipe = tiny.recipe("local:aux_lr=0.01", lr=0.01, epochs=15)
+    driver = Single(recipe, recipe.source.load(None), tiny.CPU)
+    logs = [driver.train_epoch(lambda _: None)[0] for _ in range(15)]
+    assert logs[-1]["aux_loss"] < 0.5 * logs[0]["aux_loss"]
+    assert logs[-1]["loss"] < 0.5 * logs[0]["loss"]
+    assert logs[0]["own_loss"] == pytest.approx(3 * logs[0]["aux_loss"], rel=1e-12)
+
+
+def test_both_drivers_train_the_same_auxiliary_heads():
+    recipes = [tiny.recipe("local:aux_lr=0.01", seeds=seed) for seed in (1, 2)]
+    data = recipes[0].source.load(None)
+    together = tiny.train(Fleet(recipes, data, tiny.CPU), 2)
+    for recipe, left in zip(recipes, together, strict=True):
+        (right,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+        assert tiny.distance(left.state, right.state) < 1e-11
+        assert not any(torch.equal(leaf, right.state[name]) for name, leaf in recipe.state().items())
+
+
+def test_in_a_shell_the_heads_still_learn_and_the_blocks_stay():
+    recipe = tiny.recipe("local:shell=method")
+    (end,) = tiny.train(Single(recipe, recipe.source.load(None), tiny.CPU), 2)
+    assert not any(torch.equal(leaf, end.state[name]) for name, leaf in recipe.state().items())
+    assert all(torch.equal(leaf, end.params[n]) for n, leaf in recipe.params().items() if n.startswith("blocks."))
+
+
+def test_its_rate_must_be_positive_and_its_site_is_the_output():
+    with pytest.raises(InputError, match="aux_lr"):
+        tiny.recipe("local:aux_lr=0")
+    with pytest.raises(InputError, match="site=output only"):
+        tiny.recipe("local:site=input")

@@ -1,0 +1,404 @@
+"""The networks against torch's own modules with the same weights, and what rules do on tokens and maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tiny
+from walkback.core.errors import InputError
+from walkback.credit import RULES
+from walkback.credit.feedback import direct_shape, mix, project
+from walkback.credit.trace import trace
+from walkback.data.feed import Feed
+from walkback.data.sets.teacher import Teacher
+from walkback.measure.subject import OwnSubject
+from walkback.nets import ARCHS
+from walkback.nets.network import plain_linear
+from walkback.training.driver import CALIBRATION_SAMPLES, Calibration
+from walkback.training.fleet import Fleet
+from walkback.training.plan import count_step
+from walkback.training.single import Single
+
+SHAPES = {"resmlp": (3, 32, 32), "student_net": (64,), "vit_mini": (3, 32, 32), "small_cnn": (3, 32, 32)}
+
+
+def drawn(net, seed=0):
+    """Parameters with no special values, in float64."""
+    draws = torch.Generator().manual_seed(seed)
+    leaves = {name: leaf.double() for name, leaf in net.init(draws).items()}
+    return {n: v + 0.2 * torch.rand(v.shape, generator=draws, dtype=v.dtype) for n, v in leaves.items()}, draws
+
+
+def load(module, leaves, prefix, names=("weight", "bias")):
+    """Copy leaves `prefix.weight`, ... into a torch module, in float64."""
+    module.double()
+    with torch.no_grad():
+        for name in names:
+            getattr(module, name).copy_(leaves[f"{prefix}.{name}"].view_as(getattr(module, name)))
+
+
+def assert_close(left, right):
+    torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-12)
+
+
+# vit_mini ------------------------------------------------------------------------------------------------------------
+
+
+class TorchViT(nn.Module):
+    """The same network from torch's modules: a strided convolution, MultiheadAttention, LayerNorm, Linear."""
+
+    def __init__(self, net, leaves):
+        super().__init__()
+        d = net.d
+        self.net, self.leaves = net, leaves
+        self.embed = nn.Conv2d(net.input_shape[0], d, net.patch, stride=net.patch)
+        load(self.embed, leaves, "stem.patch")
+        for block in range(net.depth):
+            name = f"blocks.{block}"
+            attention = nn.MultiheadAttention(d, net.heads, batch_first=True).double()
+            with torch.no_grad():
+                attention.in_proj_weight.copy_(leaves[f"{name}.qkv.weight"])
+                attention.in_proj_bias.copy_(leaves[f"{name}.qkv.bias"])
+            load(attention.out_proj, leaves, f"{name}.proj")
+            self.add_module(f"attention{block}", attention)
+            for part, module in (
+                ("norm1", nn.LayerNorm(d)),
+                ("norm2", nn.LayerNorm(d)),
+                ("fc1", nn.Linear(d, net.mlp_ratio * d)),
+                ("fc2", nn.Linear(net.mlp_ratio * d, d)),
+            ):
+                load(module, leaves, f"{name}.{part}")
+                self.add_module(f"{part}_{block}", module)
+        self.norm, self.out = nn.LayerNorm(d), nn.Linear(d, net.classes)
+        load(self.norm, leaves, "head.norm")
+        load(self.out, leaves, "head.out")
+
+    def states(self, x):
+        patches = self.embed(x).flatten(2).mT + self.leaves["stem.pos"]
+        h = torch.cat([self.leaves["stem.cls"].expand(len(x), 1, -1), patches], 1)
+        found = [h]
+        for block in range(self.net.depth):
+            part = lambda name, block=block: getattr(self, name + str(block))  # noqa: E731
+            z = part("norm1_")(h)
+            h = h + part("attention")(z, z, z, need_weights=False)[0]
+            h = h + part("fc2_")(F.gelu(part("fc1_")(part("norm2_")(h))))
+            found.append(h)
+        return found
+
+    def forward(self, x):
+        return self.out(self.norm(self.states(x)[-1])[:, 0])
+
+
+def test_vit_mini_equals_torchs_modules_state_by_state():
+    net = ARCHS.get("vit_mini")(input_shape=(3, 16, 12), classes=5, depth=2, d=12, heads=3, mlp_ratio=2, patch=4)
+    leaves, draws = drawn(net)
+    torch_net = TorchViT(net, leaves).double()
+    x = torch.randn(6, 3, 16, 12, generator=draws, dtype=torch.float64)
+    seen = trace(net, leaves, x, torch.arange(6) % 5, [plain_linear] * 2, with_input=False)
+    for ours, theirs in zip(seen.states, torch_net.states(x), strict=True):
+        assert_close(ours, theirs)
+    assert_close(seen.logits, torch_net(x))
+    assert net.state_shape == (13, 12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"d": 10, "heads": 4}, "multiple of heads"),
+        ({"patch": 5}, "divisor of the image's height and width"),
+        ({"patch": 0}, "at least 1"),
+        ({"input_shape": (64,)}, "cuts images"),
+    ],
+)
+def test_vit_mini_refuses_sizes_that_do_not_divide(settings, words):
+    with pytest.raises(InputError, match=words):
+        ARCHS.get("vit_mini")(**({"input_shape": (3, 32, 32), "classes": 10} | settings))
+
+
+# small_cnn -----------------------------------------------------------------------------------------------------------
+
+
+class TorchCNN(nn.Module):
+    def __init__(self, net, leaves):
+        super().__init__()
+        width = net.width
+        self.depth = net.depth
+        self.stem = nn.Conv2d(net.input_shape[0], width, 3, stride=2, padding=1)
+        load(self.stem, leaves, "stem")
+        self.blocks = nn.ModuleList()
+        for block in range(net.depth):
+            norms = [nn.BatchNorm2d(width, momentum=None) for _ in range(2)]
+            convs = [nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2)]
+            for index, (norm, conv) in enumerate(zip(norms, convs, strict=True), start=1):
+                load(norm, leaves, f"blocks.{block}.bn{index}")
+                load(conv, leaves, f"blocks.{block}.conv{index}", ("weight",))
+            self.blocks.append(nn.Sequential(norms[0], nn.ReLU(), convs[0], norms[1], nn.ReLU(), convs[1]))
+        self.head = nn.Linear(width, net.classes)
+        load(self.head, leaves, "head")
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.head(F.adaptive_avg_pool2d(h, 1).flatten(1))
+
+    def leaf(self, name):
+        """The tensor that one of our leaves stands for."""
+        first, *rest = name.split(".")
+        if first != "blocks":
+            return getattr(getattr(self, first), rest[0])
+        block, part, kind = rest
+        position = {"bn1": 0, "conv1": 2, "bn2": 3, "conv2": 5}[part]
+        kind = {"mean": "running_mean", "var": "running_var"}.get(kind, kind)
+        return getattr(self.blocks[int(block)][position], kind)
+
+
+def test_small_cnn_equals_torchs_modules_with_batch_and_with_running_statistics():
+    net = ARCHS.get("small_cnn")(input_shape=(3, 10, 7), classes=5, depth=2, width=6)
+    leaves, draws = drawn(net)
+    torch_net = TorchCNN(net, leaves).double()
+    batches = [torch.randn(9, 3, 10, 7, generator=draws, dtype=torch.float64) * (i + 1) for i in range(3)]
+    torch_net.train()
+    for x in batches:
+        assert_close(net.in_training().forward(leaves, x), torch_net(x))
+    each = [net.statistics(leaves, x) for x in batches]
+    leaves |= {name: torch.stack([found[name] for found in each]).mean(0) for name in each[0]}
+    assert set(each[0]) == set(net.buffers)
+    for name in net.buffers:
+        assert_close(leaves[name], torch_net.leaf(name))
+    torch_net.eval()
+    assert_close(net.forward(leaves, batches[0]), torch_net(batches[0]))
+    assert (net.forward(leaves, batches[0]) - net.in_training().forward(leaves, batches[0])).abs().max() > 1e-3
+    assert net.state_shape == (6, 5, 4)
+
+
+def test_backprop_trains_small_cnn_as_torch_trains_its_modules():
+    """Every leaf after two epochs of torch's own loop, and the running statistics of its final weights."""
+    recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), lr=0.01, augment="none")
+    data = recipe.source.load(None)
+    start = recipe.params()
+    (found,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+
+    torch_net = TorchCNN(recipe.net, start).double().train()
+    optimiser = torch.optim.AdamW(torch_net.parameters(), lr=0.01, weight_decay=recipe.config.weight_decay)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 2 * 4)
+    feed = Feed(data, 16, "none", torch.float64, tiny.CPU)
+    for epoch in range(2):
+        order = feed.order(recipe.config.seed, epoch)
+        for step in range(4):
+            x, y = feed.take({name: values[step] for name, values in order.items()})
+            optimiser.zero_grad()
+            F.cross_entropy(torch_net(x), y).backward()
+            optimiser.step()
+            schedule.step()
+    for norm in (module for module in torch_net.modules() if isinstance(module, nn.BatchNorm2d)):
+        norm.reset_running_stats()
+    with torch.no_grad():
+        for rows in torch.arange(64).split(16):
+            torch_net(feed.take({"index": rows})[0])
+    for name, leaf in found.params.items():
+        torch.testing.assert_close(leaf, torch_net.leaf(name).detach(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("make", [lambda r, d: Single(r, d, tiny.CPU), lambda r, d: Fleet([r], d, tiny.CPU)])
+def test_running_statistics_fit_the_weights_they_are_stored_with_in_a_shell_too(make):
+    recipe = tiny.recipe("bp:shell=bp", arch=tiny.arch("small_cnn"))
+    data = recipe.source.load(None)
+    driver = make(recipe, data)
+    for epochs in (0, 1):
+        (found,) = tiny.train(driver, epochs)
+        feed = Feed(data, 16, "none", torch.float64, tiny.CPU)
+        batches = [feed.take({"index": rows})[0] for rows in torch.arange(64).split(16)]
+        each = [recipe.net.statistics(found.params, x) for x in batches]
+        for name in recipe.net.buffers:
+            assert_close(found.params[name], torch.stack([one[name] for one in each]).mean(0))
+            assert f"first.{name}" not in found.moments
+
+
+def test_statistics_are_taken_over_full_batches_of_the_first_training_samples():
+    recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), batch=48)
+    data = recipe.source.load(None)
+    long = replace(data, train_x=data.train_x.repeat(200, 1, 1, 1), train_y=data.train_y.repeat(200))
+    for samples, expected in ((data, [48]), (long, [48] * (CALIBRATION_SAMPLES // 48))):
+        sizes: list[int] = []
+
+        def statistics(_params, x, sizes=sizes):
+            sizes.append(len(x))
+            return {}
+
+        Calibration(recipe, samples, tiny.CPU)({}, statistics)
+        assert sizes == expected
+
+
+# student_net and its teacher -----------------------------------------------------------------------------------------
+
+
+def test_student_net_by_hand():
+    net = ARCHS.get("student_net")(input_shape=(4,), classes=3, depth=2, d=5)
+    p, draws = drawn(net)
+    x = torch.randn(7, 4, generator=draws, dtype=torch.float64)
+    h = x @ p["stem.weight"].T + p["stem.bias"]
+    for block in ("blocks.0", "blocks.1"):
+        z = h @ p[f"{block}.w1.weight"].T + p[f"{block}.w1.bias"]
+        z = 0.5 * z * (1 + torch.erf(z / 2**0.5))
+        h = h + z @ p[f"{block}.w2.weight"].T + p[f"{block}.w2.bias"]
+    assert_close(net.forward(p, x), h @ p["head.weight"].T + p["head.bias"])
+
+
+def test_the_teacher_is_a_network_of_the_students_family():
+    """Its labels are those of a student_net whose head's bias centres the logits; each class is there."""
+    source = Teacher(train=3000, test=500)
+    data = source.load(None)
+    assert data.digest == source.load(None).digest != Teacher(train=3000, test=500, teacher_seed=1).load(None).digest
+    assert (data.train_x.shape, data.test_x.shape) == ((3000, 64), (500, 64))
+    assert data.train_x.mean().abs() < 5 / (3000 * 64) ** 0.5
+    assert data.train_x.std() == pytest.approx(1, abs=5 / (2 * 3000 * 64) ** 0.5)
+    shares = torch.bincount(data.train_y, minlength=10) / 3000
+    assert shares.min() > 0.05
+    assert shares.max() < 0.2
+
+    from walkback.core.rng import generator
+
+    net = ARCHS.get("student_net")(input_shape=(64,), classes=10, w2_std=source.branch_std)
+    leaves = {name: leaf.double() for name, leaf in net.init(generator(0, "teacher")).items()}
+    leaves["head.bias"] = leaves["head.bias"] - net.forward(leaves, data.train_x.double()).mean(0)
+    assert torch.equal(net.forward(leaves, data.test_x.double()).argmax(-1), data.test_y)
+
+
+@pytest.mark.parametrize("setting", ["dim=0", "labels=1", "train=0", "branch_std=0", "teacher_seed=-1"])
+def test_the_teacher_refuses_senseless_settings(setting):
+    with pytest.raises(InputError, match=setting.partition("=")[0]):
+        tiny.recipe("bp", arch="student_net", data=f"teacher:{setting}")
+
+
+# Rules on tokens and maps --------------------------------------------------------------------------------------------
+
+
+def credits_on(recipe, rule_name, **knobs):
+    rule = RULES.get(rule_name)(**knobs)
+    data = recipe.source.load(None)
+    x, y = (data.train_x[:9].double() / 255, data.train_y[:9])
+    leaves, _ = drawn(recipe.net)
+    state = {k: v.double() for k, v in rule.init(recipe.net, torch.Generator().manual_seed(1)).items()}
+    seen = trace(recipe.net, leaves, x, y, [plain_linear] * recipe.net.depth, with_input=False)
+    rule = rule.bind({name: torch.tensor(value) for name, value in rule.knobs().items()})
+    return rule.credit(recipe.net, leaves, state, seen, {})[0], seen, state
+
+
+def test_dfa_broadcast_sums_over_the_tokens_to_the_projected_error_and_cls_puts_it_at_cls():
+    recipe = tiny.recipe("dfa", arch=tiny.arch("vit_mini"))
+    spread, seen, state = credits_on(recipe, "dfa")
+    at_cls, _, _ = credits_on(recipe, "dfa", credit_tokens="cls")
+    for layer, (wide, narrow) in enumerate(zip(spread, at_cls, strict=True)):
+        projected = torch.stack([state[f"B.{layer}"].T @ e for e in seen.error])
+        assert_close(wide.sum(1), projected)
+        assert torch.equal(wide, wide[:, :1].expand_as(wide))
+        assert_close(narrow[:, 0], projected)
+        assert not narrow[:, 1:].any()
+
+
+def test_fa_acts_token_by_token_and_a_cls_head_leaves_the_patches_without_credit():
+    credits, _, state = credits_on(tiny.recipe("fa", arch=tiny.arch("vit_mini")), "fa")
+    for layer, credit in enumerate(credits):
+        assert credit[:, 0].any()
+        assert not credit[:, 1:].any()
+        if layer < len(credits) - 1:
+            assert_close(credit[3, 0], state[f"B.{layer}"] @ credits[layer + 1][3, 0])
+
+
+def test_fa_and_dfa_on_maps():
+    recipe = tiny.recipe("fa", arch=tiny.arch("small_cnn"))
+    credits, _, state = credits_on(recipe, "fa")
+    for layer in range(recipe.net.depth):
+        assert tuple(state[f"B.{layer}"].shape) == (4, 4)
+        kernel = state[f"B.{layer}"][:, :, None, None]
+        assert_close(credits[layer], F.conv2d(credits[layer + 1], kernel))
+    credits, seen, state = credits_on(recipe, "dfa")
+    assert direct_shape(recipe.net) == (4, 4 * 4 * 4)
+    for layer, credit in enumerate(credits):
+        assert_close(credit[2].flatten(), state[f"B.{layer}"].T @ seen.error[2])
+
+
+def test_mixing_a_vector_and_projecting_to_it_are_plain_products():
+    net = ARCHS.get("student_net")(input_shape=(4,), classes=3, d=5)
+    draws = torch.Generator().manual_seed(0)
+    matrix, credit = torch.randn(5, 5, generator=draws), torch.randn(7, 5, generator=draws)
+    torch.testing.assert_close(mix(matrix, credit, net.kind), credit @ matrix.T)
+    error, direct = torch.randn(7, 3, generator=draws), torch.randn(3, 5, generator=draws)
+    torch.testing.assert_close(project(net, error, direct, "broadcast"), error @ direct)
+
+
+@pytest.mark.parametrize("method", ["fa", "dfa:credit_tokens=cls"])
+def test_a_stem_without_credit_is_left_alone_and_that_is_said(method):
+    recipe = tiny.recipe(method, arch=tiny.arch("vit_mini"), weight_decay=0.5, lr=0.1, dtype="float32")
+    start, data = recipe.params(), recipe.source.load(None)
+    for driver in (Single(recipe, data, tiny.CPU), Fleet([recipe], data, tiny.CPU)):
+        (found,) = tiny.train(driver, 2)
+        kept = {name for name, leaf in start.items() if torch.equal(found.params[name], leaf)}
+        assert kept == {"stem.patch.weight", "stem.patch.bias", "stem.pos"}
+    subject = OwnSubject(recipe.net, start, recipe.rule, recipe.state())
+    assert subject.skipped == ("stem not trained: the method gives stem.patch and stem.pos no credit",)
+    assert subject.double().skipped == subject.skipped
+
+
+@pytest.mark.parametrize("method", ["bp", "dfa"])
+def test_a_stem_with_credit_is_trained_and_nothing_is_said(method):
+    recipe = tiny.recipe(method, arch=tiny.arch("vit_mini"))
+    (found,) = tiny.train(Single(recipe, recipe.source.load(None), tiny.CPU), 1)
+    assert not any(torch.equal(found.params[name], leaf) for name, leaf in recipe.params().items())
+    assert OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state()).skipped == ()
+
+
+def test_what_is_not_defined_is_refused_with_a_sentence():
+    with pytest.raises(InputError, match=r"'sham' is not defined on 'small_cnn': .*the blocks have none"):
+        tiny.recipe("sham", arch=tiny.arch("small_cnn"))
+    for net in ("resmlp", "small_cnn"):
+        with pytest.raises(InputError, match="credit_tokens=cls chooses among tokens"):
+            tiny.recipe("dfa:credit_tokens=cls", arch=tiny.arch(net))
+    with pytest.raises(InputError, match="convolves images"):
+        tiny.recipe("bp", arch="small_cnn", data=tiny.DATA)
+
+
+# What others build on ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ARCHS.names())
+def test_the_linears_inside_a_block_are_those_it_says(name):
+    net = ARCHS.get(name)(input_shape=SHAPES[name], classes=10)
+    leaves = net.init(torch.Generator().manual_seed(0))
+    called = []
+
+    def listen(name, x, weight, bias):
+        called.append((name, x.shape[-1], weight.shape[0]))
+        assert weight is leaves[f"blocks.0.{name}.weight"]
+        return F.linear(x, weight, bias)
+
+    h = net.stem({n.removeprefix("stem."): v for n, v in leaves.items()}, torch.zeros(2, *net.input_shape))
+    assert h.shape == (2, *net.state_shape)
+    net.branch({n.removeprefix("blocks.0."): v for n, v in leaves.items()}, h, listen)
+    assert tuple(called) == net.block_linears
+    assert net.features == {"vector": h.shape[-1], "tokens": h.shape[-1], "maps": h.shape[1]}[net.kind]
+
+
+@pytest.mark.parametrize("name", ARCHS.names())
+def test_a_step_is_counted_without_running_it(name):
+    """Backprop's products are six operations for each multiplication of the forward pass; four in the stem."""
+    data = "cifar10" if len(SHAPES[name]) == 3 else "teacher"
+    recipe = tiny.recipe("bp", arch=name, data=data, dtype="float32", batch=128)
+    count = count_step(recipe)
+    net, leaves = recipe.net, recipe.params()
+    weights = {name: leaf for name, leaf in leaves.items() if name.endswith("weight") and leaf.ndim > 1}
+    stem, blocks, head = (
+        sum(leaf.numel() for name, leaf in weights.items() if name.startswith(part))
+        for part in ("stem", "blocks", "head")
+    )
+    at = {"vector": (1, 1), "tokens": (64, 65), "maps": (256, 256)}[net.kind]
+    attention = net.depth * 2 * 65**2 * net.features if net.kind == "tokens" else 0
+    products = 4 * at[0] * stem + 6 * (at[1] * blocks + attention + head)
+    assert count.flops == 128 * products
+    assert count.leaf_bytes == sum(leaf.nbytes for leaf in leaves.values())

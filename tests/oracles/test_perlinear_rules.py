@@ -1,0 +1,277 @@
+"""Per-Linear feedback: equal to backprop where the feedback is the weight, formed by hand where it is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import grad, vjp
+
+import tiny
+from walkback.core.errors import InputError
+from walkback.credit import RULES, local
+from walkback.credit.perlinear_rule import keys
+from walkback.credit.rule import transport
+from walkback.credit.rules.kp import follow
+from walkback.credit.trace import trace
+from walkback.nets.network import Network, part, plain_linear
+from walkback.training.fleet import Fleet
+from walkback.training.optim import cosine
+from walkback.training.single import Single
+
+NAMES = ["usf", "frsf", "brsf", "kp"]
+SIGNED = ["usf", "frsf", "brsf"]
+
+
+@dataclass(frozen=True)
+class Wide(Network):
+    """Blocks of two Linears that are not square; for sizes only."""
+
+    d: int = 20
+
+    @property
+    def state_shape(self):
+        return (self.d,)
+
+    @property
+    def block_linears(self):
+        return (("up", self.d, 6 * self.d), ("down", 6 * self.d, self.d))
+
+    def init(self, generator):
+        shapes = {f"blocks.{key}.weight": (out, into) for key, into, out in keys(self)}
+        return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+    stem = branch = head = None
+
+
+@dataclass(frozen=True)
+class NoLinears(Wide):
+    block_linears = ()
+
+
+def case(name: str, **settings):
+    """A rule on the tiny network, with worn parameters of which some are negative and some positive."""
+    recipe = tiny.recipe(name, **settings)
+    data = recipe.source.load(None)
+    draws = torch.Generator().manual_seed(5)
+    params = {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in recipe.params().items()}
+    return recipe, params, data.train_x[:16].double(), data.train_y[:16]
+
+
+def credits_of(recipe, params, state, noise, x, y):
+    linears = recipe.rule.linears(recipe.net, state, noise)
+    seen = trace(recipe.net, params, x, y, linears, with_input=True)
+    return seen, recipe.rule.credit(recipe.net, params, state, seen, noise)[0]
+
+
+def bp_of(recipe, params, x, y):
+    return transport(trace(recipe.net, params, x, y, [plain_linear] * recipe.net.depth, with_input=True))
+
+
+def held(recipe, params, kind):
+    """State and noise that make the rule's feedback the transposed weight."""
+    leaves = {key: params[f"blocks.{key}.weight"].mT for key, _, _ in keys(recipe.net)}
+    made = {
+        "usf": ({}, {}),
+        "frsf": ({f"magnitude.{key}": leaf.abs() for key, leaf in leaves.items()}, {}),
+        "brsf": ({}, {f"magnitude.{key}": leaf.abs() for key, leaf in leaves.items()}),
+        "kp": ({f"B.{key}": leaf for key, leaf in leaves.items()}, {}),
+    }
+    return made[kind]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_the_transposed_weight_as_feedback_it_equals_bp(name):
+    recipe, params, x, y = case(name)
+    if name == "usf":  # Its feedback is the weight where every weight has the one magnitude it knows.
+        for key, _, fan_out in keys(recipe.net):
+            params[f"blocks.{key}.weight"] = params[f"blocks.{key}.weight"].sign() / math.sqrt(fan_out)
+    seen, credits = credits_of(recipe, params, *held(recipe, params, name), x, y)
+    for found, expected in zip(credits, bp_of(recipe, params, x, y), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+    truth = grad(lambda leaves: F.cross_entropy(recipe.net.forward(leaves, x), y))(params)
+    assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-12
+
+
+def by_hand(recipe, params, matrices, x, y):
+    """Credits and W1's and W2's gradients with these matrices [fan_in, fan_out] on the way back, written out."""
+    states = [recipe.net.stem(part(params, "stem"), x)]
+    for block in range(recipe.net.depth):
+        states.append(states[-1] + recipe.net.branch(part(params, f"blocks.{block}"), states[-1]))
+    top = states[-1].clone().requires_grad_()
+    losses = F.cross_entropy(recipe.net.head(part(params, "head"), top), y, reduction="sum")
+    credits, gradients = [torch.autograd.grad(losses, top)[0]], {}
+    for block in reversed(range(recipe.net.depth)):
+        leaves = part(params, f"blocks.{block}")
+        norm = (leaves["norm.weight"], leaves["norm.bias"])
+        z, back = vjp(lambda h, norm=norm: F.layer_norm(h, h.shape[-1:], *norm), states[block])
+        u = z @ leaves["w1.weight"].T + leaves["w1.bias"]
+        above = credits[0]
+        cdf = 0.5 * (1 + torch.erf(u / math.sqrt(2)))
+        slope = cdf + u * torch.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
+        inner = (above @ matrices[f"{block}.w2"].T) * slope
+        gradients[f"blocks.{block}.w2.weight"] = above.T @ (u * cdf) / len(y)
+        gradients[f"blocks.{block}.w1.weight"] = inner.T @ z / len(y)
+        credits.insert(0, above + back(inner @ matrices[f"{block}.w1"].T)[0])
+    return credits, gradients
+
+
+def used(name, recipe, params, state, noise):
+    """The matrices the definition names."""
+    found = {}
+    for key, _, fan_out in keys(recipe.net):
+        signs = params[f"blocks.{key}.weight"].T.sign()
+        found[key] = {
+            "usf": lambda s=signs, n=fan_out: s / math.sqrt(n),
+            "frsf": lambda s=signs, k=key: state[f"magnitude.{k}"] * s,
+            "brsf": lambda s=signs, k=key: noise[f"magnitude.{k}"] * s,
+            "kp": lambda k=key: state[f"B.{k}"],
+        }[name]()
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_credits_and_weight_gradients_are_those_formed_by_hand(name):
+    recipe, params, x, y = case(name)
+    state, noise = recipe.state(), recipe.noise(0, 0)
+    seen, credits = credits_of(recipe, params, state, noise, x, y)
+    expected, gradients = by_hand(recipe, params, used(name, recipe, params, state, noise), x, y)
+    for found, right in zip(credits, expected, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-14)
+    made = local.gradients(seen, credits, "output", None, "sum")
+    assert tiny.distance({n: made[n] for n in gradients}, gradients) < 1e-10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_top_credit_is_exact_and_those_below_are_not(name):
+    recipe, params, x, y = case(name)
+    _, credits = credits_of(recipe, params, recipe.state(), recipe.noise(0, 0), x, y)
+    truth = bp_of(recipe, params, x, y)
+    assert torch.equal(credits[-1], truth[-1])
+    for found, right in zip(credits[:-1], truth[:-1], strict=True):
+        assert (F.cosine_similarity(found, right) < 0.9999).all()
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_after_training_the_signs_used_are_those_of_the_weights_as_they_are_now(name):
+    recipe = tiny.recipe(name, lr=0.03, epochs=4)
+    data = recipe.source.load(None)
+    start = recipe.params()
+    (end,) = tiny.train(Single(recipe, data, tiny.CPU), 4)
+    x, y, noise = data.train_x[:16].double(), data.train_y[:16], recipe.noise(3, 5)
+    if name == "frsf":
+        assert tiny.same_bits(end.state, recipe.state())
+    flipped = {
+        key: (end.params[f"blocks.{key}.weight"] * start[f"blocks.{key}.weight"] < 0) for key, _, _ in keys(recipe.net)
+    }
+    assert all(signs.sum() >= 3 for signs in flipped.values())
+    _, credits = credits_of(recipe, end.params, end.state, noise, x, y)
+    now, _ = by_hand(recipe, end.params, used(name, recipe, end.params, end.state, noise), x, y)
+    then, _ = by_hand(recipe, end.params, used(name, recipe, start, end.state, noise), x, y)
+    for layer in range(recipe.net.depth):
+        torch.testing.assert_close(credits[layer], now[layer], rtol=1e-9, atol=1e-14)
+        assert (credits[layer] - then[layer]).norm() > 0.1 * credits[layer].norm()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_feedback_has_its_shape_and_one_size_for_all_rules(name):
+    """Root mean square 1/sqrt(fan_out), so that a Linear keeps a random credit's length on average."""
+    net, rule = Wide(input_shape=(3,), classes=4, depth=3), RULES.get(name)()
+    params = net.init(torch.Generator().manual_seed(0))
+    state = rule.init(net, torch.Generator().manual_seed(1))
+    noise = rule.draw(net, 8, torch.Generator().manual_seed(2))
+    assert {"usf": (0, 0), "frsf": (6, 0), "brsf": (0, 6), "kp": (6, 0)}[name] == (len(state), len(noise))
+    for key, fan_in, fan_out in keys(net):
+        weight = params[f"blocks.{key}.weight"]
+        matrix = rule.feedback(key, weight, state, noise)
+        assert matrix.shape == (fan_in, fan_out)
+        rms = (matrix**2).mean().sqrt().item()
+        assert rms == pytest.approx(fan_out**-0.5, rel=1e-6 if name == "usf" else 4 / math.sqrt(2 * matrix.numel()))
+        concordant = (matrix * weight.mT > 0).double().mean().item()
+        assert (
+            concordant == 1 if name in SIGNED else concordant == pytest.approx(0.5, abs=2 / math.sqrt(matrix.numel()))
+        )
+
+
+def test_frsf_keeps_its_magnitudes_and_brsf_draws_them_anew_each_step():
+    fixed, fresh = tiny.recipe("frsf"), tiny.recipe("brsf")
+    assert fixed.noise(0, 0) == {}
+    assert fresh.state() == {}
+    first, again, next_step, next_epoch = (fresh.noise(*when) for when in [(0, 0), (0, 0), (0, 1), (1, 0)])
+    assert tiny.same_bits(first, again)
+    for name, leaf in first.items():
+        assert (leaf >= 0).all()
+        assert not torch.equal(leaf, next_step[name])
+        assert not torch.equal(leaf, next_epoch[name])
+    assert all((leaf >= 0).all() for leaf in fixed.state().values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_refused_where_blocks_have_no_linears_and_at_the_input_site(name):
+    reason = RULES.get(name)().refuses(NoLinears(input_shape=(3,), classes=4))
+    assert reason is not None
+    assert "Linears" in reason
+    with pytest.raises(InputError, match="site=output only"):
+        tiny.recipe(f"{name}:site=input")
+    with pytest.raises(InputError, match="scale"):
+        tiny.recipe(f"{name}:scale=unit_error")
+
+
+def drivers(recipes, data):
+    return [Fleet(recipes, data, tiny.CPU), Single(recipes[0], data, tiny.CPU)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kp_starting_at_the_weights_stays_there_to_the_bit_and_trains_like_bp(dtype):
+    recipe, other = (tiny.recipe("kp", seeds=seed, dtype=dtype, weight_decay=0.3, lr=0.02) for seed in (1, 2))
+    data = recipe.source.load(None)
+    bp = tiny.recipe("bp", dtype=dtype, weight_decay=0.3, lr=0.02)
+    (expected,) = tiny.train(Single(bp, data, tiny.CPU), 2)
+    for driver in drivers([recipe, other], data):
+        snapshots = driver.snapshots()
+        for index, shot in enumerate(snapshots):
+            snapshots[index] = replace(shot, state=held(recipe, shot.params, "kp")[0])
+        driver.restore(snapshots)
+        end = tiny.train(driver, 2)[0]
+        assert not tiny.same_bits(end.params, recipe.params())
+        assert tiny.same_bits(end.state, held(recipe, end.params, "kp")[0])
+        if dtype == "float64":
+            assert tiny.distance(end.params, expected.params) < 1e-9
+
+
+def test_kp_contracts_to_the_weights_by_the_decay_alone():
+    recipe, other = (tiny.recipe("kp", seeds=seed, weight_decay=2.0, lr=0.05) for seed in (1, 2))
+    data = recipe.source.load(None)
+    steps = 2 * (recipe.source.train_size // recipe.config.batch)
+    factor = math.prod(1 - cosine(recipe.config.lr, done, steps) * recipe.config.weight_decay for done in range(steps))
+    assert 0.4 < factor < 0.7
+    first, truth = recipe.state(), held(recipe, recipe.params(), "kp")[0]
+    for driver in drivers([recipe, other], data):
+        end = tiny.train(driver, 2)[0]
+        now = held(recipe, end.params, "kp")[0]
+        for name in first:
+            torch.testing.assert_close(
+                end.state[name] - now[name], factor * (first[name] - truth[name]), rtol=1e-9, atol=1e-12
+            )
+
+
+def test_kp_feedback_of_frozen_blocks_does_not_move():
+    shell, free = (tiny.recipe(text, weight_decay=0.5, lr=0.1) for text in ("kp:shell=method", "kp"))
+    data = shell.source.load(None)
+    beside, moved = tiny.train(Fleet([shell, free], data, tiny.CPU), 2)
+    (alone,) = tiny.train(Single(shell, data, tiny.CPU), 2)
+    assert tiny.same_bits(alone.state, shell.state())
+    assert tiny.same_bits(beside.state, shell.state())
+    assert not any(torch.equal(leaf, moved.state[name]) for name, leaf in shell.state().items())
+
+
+def test_following_is_decay_and_increment():
+    draws = torch.Generator().manual_seed(0)
+    feedback, before, increment = (torch.randn(4, 6, generator=draws, dtype=torch.float64) for _ in range(3))
+    decay = torch.tensor(0.02, dtype=torch.float64)
+    after = (1 - decay) * before + increment
+    torch.testing.assert_close(follow(feedback, before, after, decay), (1 - decay) * feedback + increment)
+    assert torch.equal(follow(feedback, before, before, decay), feedback)
