@@ -1,0 +1,10 @@
+import torch
+import torch.nn.functional as F
+
+
+def alignment(model, file, grads):
+    model.load_state_dict(torch.load(file))
+    report = model.load_state_dict(torch.load(file), strict=False)
+    if report.missing_keys:
+        raise ValueError(report.missing_keys)
+    return F.cosine_similarity(grads @ model.feedback, grads, eps=0.0)
