@@ -1,0 +1,37 @@
+"""Reference and credit from different batches, augmentations or masks: even exact credit looks unaligned.
+
+Wrong: backprop's credit from one batch against backprop's reference from the next
+Right: both from one frozen pass over the same samples
+Size: at least 0.7 in cosine, where the truth is 1
+Linter: WB016
+"""
+
+from __future__ import annotations
+
+import torch
+
+from walkback.core.measurements import GROUP
+from walkback.core.rng import generator
+from walkback.measure.subject import OwnSubject
+from walkback.measure.vectors import cosines, rows
+from walkback.pitfalls import small
+from walkback.pitfalls.case import Outcome
+
+JITTER = 0.2
+"""Noise added to the inputs, as an augmentation would."""
+
+
+def run() -> Outcome:
+    trained = small.trained("bp")
+    subject = OwnSubject(trained.net, trained.params, trained.recipe.rule)
+    x, y = small.samples()
+    seen, other = subject.run(x[:GROUP], y[:GROUP]), subject.run(x[GROUP : 2 * GROUP], y[GROUP : 2 * GROUP])
+    noise = JITTER * torch.randn(GROUP, x.shape[1], generator=generator(0, "jitter"), dtype=x.dtype)
+    moved = subject.run(x[:GROUP] + noise, y[:GROUP])
+    credit = subject.credit(seen)
+    assert credit is not None
+    right, wrong, augmented = (
+        cosines(rows(credit[0]), rows(each.reference[0])).mean().item() for each in (seen, other, moved)
+    )
+    note = f"the same samples augmented once more: {augmented:.3f}"
+    return Outcome(wrong, right, right - wrong, "in cosine", 0.7, note)

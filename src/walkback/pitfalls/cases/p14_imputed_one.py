@@ -1,0 +1,39 @@
+"""Imputing 1.0 below a floor: scaling the loss by 1e-6 turns every alignment into 1.0.
+
+Wrong: set the cosine to 1.0 wherever a gradient's norm is under 1e-8, as a published tool does
+Right: a cosine without a floor, which does not know the scale of the loss; zero gradients are excluded and counted
+Size: at least 0.3 in cosine, with nothing changed but the unit of the loss
+Linter: WB009
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from walkback.core.measurements import GROUP
+from walkback.measure.subject import OwnSubject
+from walkback.measure.vectors import cosines, norms, rows
+from walkback.pitfalls import small
+from walkback.pitfalls.case import Outcome
+
+FLOOR, LOSS_SCALE, LAYER = 1e-8, 1e-6, 1
+
+
+def run() -> Outcome:
+    trained = small.trained("dfa")
+    x, y = (part[:GROUP] for part in small.samples())
+    subject = OwnSubject(trained.net, trained.params, trained.recipe.rule, trained.state)
+    credits = subject.credit(subject.run(x, y))
+    assert credits is not None
+    credit = rows(credits[LAYER])
+    plain, scaled = (
+        rows(small.mean_loss_gradients(trained.net, trained.params, x, y, scale)[LAYER]) for scale in (1.0, LOSS_SCALE)
+    )
+    wrong, right = _imputed(credit, scaled), cosines(credit, scaled).nanmean().item()
+    return Outcome(wrong, right, wrong - right, "in cosine", 0.3, f"before scaling: {_imputed(credit, plain):.3f}")
+
+
+def _imputed(credit: Tensor, gradient: Tensor) -> float:
+    found = cosines(credit, gradient)
+    return torch.where(norms(gradient) < FLOOR, 1.0, found).mean().item()

@@ -1,0 +1,20 @@
+"""Layers whose credit is the gradient by construction are counted: untrained feedback alignment looks aligned.
+
+Wrong: the mean over h_1..h_L, with the top layer, where feedback alignment starts from the true gradient
+Right: the mean over layers whose credit could have been wrong
+Size: at least 0.2 in cosine, of a network that has learned nothing
+Linter: WB005
+"""
+
+from __future__ import annotations
+
+from walkback.pitfalls import small
+from walkback.pitfalls.case import Outcome
+
+
+def run() -> Outcome:
+    recipe = small.recipe("fa")
+    untrained = small.Trained(recipe, recipe.params(), recipe.state(), accuracy=0.0)
+    found = untrained.quantities.aggregates
+    wrong, right = found.deep_mean_papers.known, found.deep_mean.known
+    return Outcome(wrong, right, wrong - right, "in cosine", 0.2, f"{small.DEPTH} blocks, before the first step")

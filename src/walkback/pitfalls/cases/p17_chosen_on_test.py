@@ -1,0 +1,28 @@
+"""Seeds or epochs chosen after seeing test results: the best of many is above what any of them can do.
+
+Wrong: the best of 20 seeds' test accuracies, where the labels are drawn by lot and nothing can predict them
+Right: the accuracy of the seed that was named beforehand
+Size: at least 2 pp, as much as D3 asks of trained depth
+Linter: WB014, WB021
+"""
+
+from __future__ import annotations
+
+import torch
+
+from walkback.core.rng import generator
+from walkback.pitfalls import small
+from walkback.pitfalls.case import Outcome
+
+SEEDS, TESTS, REPEATS = 20, 500, 200
+
+
+def run() -> Outcome:
+    net = small.recipe("bp").net
+    x = small.samples(torch.float32)[0][:TESTS]
+    guesses = torch.stack([net.forward(net.init(generator(seed, "init")), x).argmax(-1) for seed in range(SEEDS)])
+    labels = torch.randint(net.classes, (REPEATS, TESTS), generator=generator(0, "lots"))
+    accuracy = (guesses[:, None] == labels).double().mean(-1)
+    wrong, right = accuracy.amax(0).mean().item(), accuracy[0].mean().item()
+    note = f"mean over {REPEATS} labellings of {TESTS} test samples; chance is {1 / net.classes:.3f}"
+    return Outcome(wrong, right, 100 * (wrong - right), "pp", 2.0, note)

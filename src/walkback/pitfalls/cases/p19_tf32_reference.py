@@ -1,0 +1,94 @@
+"""TF32 in the reference: ten-bit products make the gradient hundreds of times less exact than float32's.
+
+Wrong: the relative error of the gradient at h_0 when products of matrices are taken in TF32
+Right: the same with TF32 off, as walkback sets it
+Size: at least 100 x larger error
+Linter: WB012
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from walkback.credit.rule import transport
+from walkback.credit.trace import trace
+from walkback.measure.vectors import norms, rows
+from walkback.nets.network import Leaves, plain_linear
+from walkback.pitfalls import small
+from walkback.pitfalls.case import Outcome
+from walkback.training.driver import prepare
+
+
+def run() -> Outcome:
+    trained = small.trained("bp")
+    if torch.cuda.is_available():
+        device, note = torch.device("cuda"), "on this GPU, by its own switch"
+        prepare(device)
+        with _tf32(True):
+            coarse = _gradient(trained.params, torch.float32, device)
+    else:
+        device, note = small.CPU, "TF32 emulated in the blocks: factors rounded to 10 bits of mantissa, sums in float32"
+        coarse = _gradient(trained.params, torch.float32, device, rounded_linear)
+    with _tf32(False):
+        fine = _gradient(trained.params, torch.float32, device)
+    true = _gradient(trained.params, torch.float64, small.CPU)
+    wrong, right = (_relative_error(each, true) for each in (coarse, fine))
+    return Outcome(wrong, right, wrong / right, "x", 100.0, note)
+
+
+def to_tf32(x: Tensor) -> Tensor:
+    """float32 rounded to the nearest number with 10 bits of mantissa (Veltkamp's splitting)."""
+    far = x * (2**13 + 1)
+    return far - (far - x)
+
+
+class _RoundedLinear(torch.autograd.Function):
+    """A Linear whose three products take factors in TF32."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.linear(to_tf32(x), to_tf32(weight), bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = (to_tf32(saved) for saved in ctx.saved_tensors)
+        coarse = to_tf32(grad)
+        return coarse @ weight, coarse.mT @ x, grad.sum(0)
+
+
+def rounded_linear(_name: str, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    made: Tensor = _RoundedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _gradient(params: Leaves, dtype: torch.dtype, device: torch.device, linear: Any = plain_linear) -> Tensor:
+    """Backprop's gradient at h_0, each sample's own."""
+    net = small.trained("bp").net
+    x, y = small.samples(dtype)
+    moved = {name: leaf.to(device, dtype) for name, leaf in params.items()}
+    seen = trace(net, moved, x.to(device), y.to(device), [linear] * net.depth, with_input=True)
+    return transport(seen)[0].cpu()
+
+
+def _relative_error(gradient: Tensor, true: Tensor) -> float:
+    return (norms(rows(gradient) - rows(true)) / norms(rows(true))).median().item()
+
+
+@contextmanager
+def _tf32(on: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = on
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

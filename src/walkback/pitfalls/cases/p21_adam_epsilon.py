@@ -1,0 +1,44 @@
+"""AdamW's epsilon: once gradients are near 1e-8 the step is no longer independent of their size, and dies out.
+
+Wrong: the step of AdamW with its default eps of 1e-8 after the loss was scaled by 1e-7, as a share of the step before
+Right: the same with eps scaled as the loss was
+Size: at least 10 x too small a step
+Linter: none
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from walkback.pitfalls import small
+from walkback.pitfalls.case import Outcome
+
+EPS, LOSS_SCALE = 1e-8, 1e-7
+
+
+def run() -> Outcome:
+    gradient = _gradient()
+    whole = _step(gradient, EPS)
+    wrong, right = (_step(LOSS_SCALE * gradient, eps) / whole for eps in (EPS, EPS * LOSS_SCALE))
+    note = f"median |g| {gradient.abs().median().item():.1e} before scaling"
+    return Outcome(wrong, right, right / wrong, "x", 10.0, note)
+
+
+def _gradient() -> Tensor:
+    """Of the mean loss in a weight of a trained network's first block."""
+    trained = small.trained("bp")
+    name = "blocks.0.w1.weight"
+    weight = trained.params[name].clone().requires_grad_()
+    x, y = small.samples()
+    loss = F.cross_entropy(trained.net.forward({**trained.params, name: weight}, x), y)
+    return torch.autograd.grad(loss, weight)[0]
+
+
+def _step(gradient: Tensor, eps: float) -> float:
+    """Length of AdamW's first step."""
+    leaf = torch.zeros_like(gradient)
+    leaf.grad = gradient
+    torch.optim.AdamW([leaf], lr=1e-3, eps=eps, weight_decay=0.0).step()
+    return float(torch.linalg.vector_norm(leaf))

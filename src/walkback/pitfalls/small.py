@@ -1,0 +1,105 @@
+"""Small networks that several reproducers look at: trained once in a process, in seconds, on the embedded task.
+
+They are trained in float64, so that another processor's order of summation does not lead to another network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from walkback.core.config import RunConfig
+from walkback.core.measurements import Measurements
+from walkback.core.settings import Choice
+from walkback.data.dataset import Dataset
+from walkback.judge.quantities import Quantities, quantities
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.measure.inputs import Groups, regroup
+from walkback.measure.snapshot import measure
+from walkback.measure.subject import OwnSubject
+from walkback.nets.network import Leaves, Network, part
+from walkback.training.recipe import Recipe, resolve
+from walkback.training.single import Single
+
+DEPTH, EPOCHS, SAMPLES = 4, 3, 1024
+CPU = torch.device("cpu")
+EXPLODED = "dfa:scale=unit_error,site=input"
+"""The papers' direct feedback alignment, whose hidden states grow."""
+
+
+def recipe(method: str, *, d: int = 32, lr: float = 1e-2, epochs: int = EPOCHS) -> Recipe:
+    arch = Choice("resmlp", {"d": d, "depth": DEPTH})
+    config = RunConfig(method=Choice.parse(method), arch=arch, seed=1, epochs=epochs, lr=lr, dtype="float64")
+    return resolve(config)
+
+
+@cache
+def data() -> Dataset:
+    return recipe("bp").source.load(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A network after its last epoch."""
+
+    recipe: Recipe
+    params: Leaves
+    state: Leaves
+    accuracy: float
+    """On the whole test set."""
+
+    @property
+    def net(self) -> Network:
+        return self.recipe.net
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        subject = OwnSubject(self.net, self.params, self.recipe.rule, self.state)
+        labels, site = self.recipe.rule.labels(self.net.depth), self.recipe.treatment.site
+        return measure(subject, groups(), labels=labels, site=site)
+
+    @property
+    def quantities(self) -> Quantities:
+        return quantities(self.measurements, DiagnosticThresholds())
+
+    @property
+    def cosines(self) -> list[float]:
+        """Each layer's mean cosine."""
+        return [layer.credit.cos.known for layer in self.quantities.layers if layer.credit is not None]
+
+
+@cache
+def trained(method: str, *, d: int = 32, lr: float = 1e-2) -> Trained:
+    made = recipe(method, d=d, lr=lr)
+    driver = Single(made, data(), CPU)
+    for _ in range(EPOCHS):
+        driver.train_epoch(lambda _: None)
+    (snapshot,), (accuracy,) = driver.snapshots(), driver.test_accuracy()
+    return Trained(made, snapshot.params, snapshot.state, accuracy)
+
+
+def samples(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """The first test samples."""
+    return data().test_x[:SAMPLES].to(dtype), data().test_y[:SAMPLES]
+
+
+def groups() -> Groups:
+    return regroup([samples()], distinct=True)
+
+
+def typed(leaves: Leaves, dtype: torch.dtype) -> Leaves:
+    return {name: leaf.to(dtype) for name, leaf in leaves.items()}
+
+
+def mean_loss_gradients(net: Network, params: Leaves, x: Tensor, y: Tensor, scale: float = 1.0) -> list[Tensor]:
+    """As evaluation scripts do it: the gradient of the batch's mean loss in h_0..h_L, in the parameters' precision."""
+    h = net.stem(part(params, "stem"), x).detach().requires_grad_()
+    states = [h]
+    for block in range(net.depth):
+        states.append(states[-1] + net.branch(part(params, f"blocks.{block}"), states[-1]))
+    loss = scale * F.cross_entropy(net.head(part(params, "head"), states[-1]), y)
+    return list(torch.autograd.grad(loss, states))
