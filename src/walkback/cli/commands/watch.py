@@ -1,0 +1,160 @@
+"""Follow a training that is running, with its detectors, in the terminal.
+
+example: walkback watch watch/
+         walkback watch runs/dfa-... --once --json
+
+RUN is a folder that `walkback.Watch` or one of its callbacks writes into, or a run of `walkback train`. Shown are the
+last numbers, their course so far, and when each detector first fired. Ends with the training: exit code 0 where that
+came to its end, 2 where it was broken off or (--once) still runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from walkback.watching.follow import State
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 32
+SHOWN = {
+    "loss": "training loss",
+    "train_acc": "training accuracy",
+    "test_acc": "test accuracy",
+    "eval_loss": "evaluation loss",
+    "eval_acc": "evaluation accuracy",
+    "growth": "growth (D1)",
+    "grad_top": "|g_L| @128 (D2)",
+    "direction": "direction",
+}
+BY_LAYER = {"hidden": "|h_l|", "grad": "|g_l| @128", "cosine": "cosine with the credit"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a watched training or of a run")
+    parser.add_argument("--once", action="store_true", help="show the present state and end")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="time between two readings")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each change")
+
+
+def run(args: argparse.Namespace) -> int:
+    from walkback.watching.follow import state_of
+
+    if not args.interval > 0:
+        raise InputError(f"--interval is {args.interval:g}; expected a number of seconds above 0.")
+    state = state_of(args.run)
+    if args.once:
+        _show(state, args.json)
+    elif not args.json and sys.stdout.isatty():
+        state = _live(args.run, state, args.interval)
+    else:
+        state = _lines(args.run, state, args.interval, args.json)
+    return EXIT_DONE if state.is_complete else EXIT_UNFINISHED
+
+
+def _live(folder: Path, state: State, interval: float) -> State:
+    """One table, drawn again at each reading."""
+    from rich.live import Live
+
+    from walkback.watching.follow import state_of
+
+    with Live(_page(state), auto_refresh=False) as live:
+        while not state.is_over:
+            time.sleep(interval)
+            state = state_of(folder)
+            live.update(_page(state), refresh=True)
+    return state
+
+
+def _lines(folder: Path, state: State, interval: float, as_json: bool) -> State:
+    """For a file or a pipe: the state now, and again at each change."""
+    from walkback.watching.follow import state_of
+
+    _show(state, as_json)
+    while not state.is_over:
+        time.sleep(interval)
+        before, state = state, state_of(folder)
+        if state != before:
+            _show(state, as_json)
+    return state
+
+
+def _show(state: State, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(state.to_json(), allow_nan=False), flush=True)
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(_page(state))
+    sys.stdout.flush()
+
+
+def _page(state: State) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    last = state.rows[-1] if state.rows else {}
+    table = Table(title=f"{state.title}: {_where(state)}", title_justify="left", box=None)
+    table.add_column("")
+    table.add_column("now", justify="right")
+    table.add_column("course")
+    for name, label in SHOWN.items():
+        values = [row.get(name) for row in state.rows]
+        if any(value is not None for value in values):
+            table.add_row(label, _number(last.get(name)), sparkline(values))
+    for name, label in BY_LAYER.items():
+        values = last.get(name) or []
+        if values:
+            ends = f"{_number(values[0])} to {_number(values[-1])}"
+            table.add_row(f"{label}, l = 0..{len(values) - 1}", ends, sparkline(values))
+    fired = [_fired(name, at, name in state.raised, state.unit) for name, at in state.first.items()]
+    lines = [Text(line) for line in (*fired, last.get("problem", ""), state.says) if line]
+    return Group(table, *lines)
+
+
+def _where(state: State) -> str:
+    if not state.rows:
+        return f"{state.status}, nothing seen yet"
+    return f"{state.status}, {state.unit} {state.rows[-1].get(state.unit)}"
+
+
+def _fired(name: str, at: int | None, is_raised: bool, unit: str) -> str:
+    if at is None:
+        return f"{name}: not raised"
+    return f"{name}: RAISED, first at {unit} {at}" if is_raised else f"{name}: not raised now, was at {unit} {at}"
+
+
+def sparkline(values: Sequence[Any]) -> str:
+    """The course of numbers in at most 32 bars; by orders of magnitude where they span more than two."""
+    values = _thinned(values)
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    by_size = min(known) > 0 and max(known) / min(known) > 100
+    heights = [None if value is None else math.log(value) if by_size else value for value in values]
+    low, high = (limit(height for height in heights if height is not None) for limit in (min, max))
+    span = (high - low) or 1.0
+    return "".join(" " if h is None else BARS[round((h - low) / span * (len(BARS) - 1))] for h in heights)
+
+
+def _thinned(values: Sequence[Any]) -> list[Any]:
+    """Evenly chosen, the first and the last among them."""
+    if len(values) <= WIDTH:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (WIDTH - 1))] for place in range(WIDTH)]
+
+
+def _number(value: Any) -> str:
+    return "not measured" if value is None else f"{value:.4g}"

@@ -1,0 +1,569 @@
+"""Watching: training is not disturbed, the journal is right and outlives a kill, detectors stop and write the card."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import foreign_models
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import walkback as wb
+from walkback.cli.commands.watch import BARS, WIDTH, sparkline
+from walkback.cli.main import main
+from walkback.judge.card import read_card
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.watching import huggingface, lightning
+from walkback.watching.follow import state_of
+from walkback.watching.journal import LOG, RECORD
+from walkback.watching.signs import DETECTORS, PAPERS_D2, alarms, raised_in
+from walkback.watching.tensorboard import TensorBoard
+
+
+def batches(groups=8, seed=0):
+    draws = torch.Generator().manual_seed(seed)
+    return [(torch.randn(128, 6, generator=draws), torch.randint(4, (128,), generator=draws)) for _ in range(groups)]
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return foreign_models.Reference()
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+
+
+def train(model, steps, after, lr=1e-2):
+    """A plain loop; `after` is called after each step."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=lr)
+    data = batches(seed=1)
+    for step in range(steps):
+        x, y = data[step % len(data)]
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimiser.step()
+        if after():
+            break
+    return optimiser
+
+
+class Noisy(nn.Module):
+    """Everything that a look could disturb: dropout, batch statistics, a spectral norm's own iteration, a draw."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 12), nn.GELU(), nn.Dropout(0.3)) for _ in range(3)
+        )
+        self.head = nn.utils.parametrizations.spectral_norm(nn.Linear(12, 4))
+
+    def forward(self, x):
+        h = self.stem(x)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.head(h)
+
+
+class TestTrainingIsNotDisturbed:
+    @staticmethod
+    def trained(out, autocast=False):
+        torch.manual_seed(3)
+        random.seed(3)
+        np.random.seed(3)
+        model = Noisy()
+        loader = DataLoader(TensorDataset(*map(torch.cat, zip(*batches(), strict=True))), 100, shuffle=True)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=128.0, enabled=autocast)
+        with torch.autocast("cpu", dtype=torch.float16, enabled=autocast):
+            watch = wb.Watch(model, loader, every=3, out=out) if out else None
+            for _ in range(2):
+                for x, y in loader:
+                    optimiser.zero_grad()
+                    scaler.scale(F.cross_entropy(model(x), y)).backward()
+                    scaler.step(optimiser)
+                    scaler.update()
+                    if watch:
+                        watch.step()
+            if watch:
+                watch.finish()
+        grads = {name: p.grad for name, p in model.named_parameters()}
+        streams = torch.get_rng_state(), random.random(), np.random.rand()
+        return model, optimiser, grads, streams, watch
+
+    @pytest.mark.parametrize("autocast", [False, True])
+    def test_bit_for_bit(self, tmp_path, autocast):
+        model, optimiser, grads, streams, watch = self.trained(tmp_path / "w", autocast)
+        bare, other, bare_grads, bare_streams, _ = self.trained(None, autocast)
+        assert watch.steps == 22
+        assert [row["step"] for row in rows_of(tmp_path / "w")] == [0, 3, 6, 9, 12, 15, 18, 21]
+        for name, value in bare.state_dict().items():
+            assert torch.equal(model.state_dict()[name], value), name
+        for name, value in bare_grads.items():
+            assert torch.equal(grads[name], value), name
+        for left, right in zip(optimiser.state.values(), other.state.values(), strict=True):
+            assert all(torch.equal(left[name], right[name]) for name in right)
+        assert torch.equal(streams[0], bare_streams[0])
+        assert streams[1:] == bare_streams[1:]
+        assert model.training
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+    def test_nothing_but_numbers_is_kept_between_looks(self, tmp_path):
+        watch = wb.Watch(net(), batches(), every=None, out=tmp_path / "w")
+
+        def tensors():
+            gc.collect()
+            return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+        watch.look()
+        before = tensors()
+        for _ in range(3):
+            watch.look()
+        assert tensors() == before
+
+
+class TestNumbers:
+    def test_a_look_sees_what_diagnose_sees(self, tmp_path):
+        model = net()
+        feedback = torch.randn(4, 12, generator=torch.Generator().manual_seed(2))
+
+        def credit(seen):
+            return [seen.error @ feedback.to(seen.error.dtype) for _ in seen.states]
+
+        watch = wb.Watch(model, batches(), every=4, out=tmp_path / "w", credit=credit)
+        train(model, 4, watch.step)
+        row = rows_of(tmp_path / "w")[-1]
+        report = wb.diagnose(model, batches(), credit=credit)
+        q = report.quantities
+        assert row["step"] == 4
+        assert row["growth"] == report.flags["D1"].value
+        assert row["grad_top"] == report.flags["D2"].value
+        assert row["hidden"] == [layer.hidden_norm.value for layer in q.layers]
+        assert row["grad"] == [layer.grad_norm_128.value for layer in q.layers]
+        # The report's are against the float64 replay, a look's against the model's own gradient.
+        assert row["direction"] == pytest.approx(report.flags["direction"].value, abs=1e-6)
+        assert row["cosine"] == pytest.approx([layer.credit.cos.value for layer in q.layers], abs=1e-6)
+        assert row["flags"]["D1"] == report.flags["D1"].status
+        x, y = (torch.cat(part) for part in zip(*batches(), strict=True))
+        model.eval()
+        assert row["eval_acc"] == (model(x).argmax(1) == y).double().mean().item()
+        assert row["eval_loss"] == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-6)
+
+    def test_wrapped_and_patched_models_are_seen_as_they_are_written(self, tmp_path):
+        plain = wb.Watch(net(), batches(), out=tmp_path / "plain").look()
+        model = net()
+        # As Accelerate does for mixed precision: the instance's forward runs under autocast.
+        model._original_forward = model.forward
+        patched = torch.autocast("cpu", dtype=torch.float16)(model.forward)
+        model.forward = patched
+        watch = wb.Watch(nn.DataParallel(model), batches(), out=tmp_path / "wrapped")
+        wrapped = watch.look()
+        assert wrapped["hidden"] == plain["hidden"]
+        assert wrapped["grad"] == plain["grad"]
+        assert watch.finish().measurements.facts["dtype"] == "float32"
+        assert model.forward is patched
+
+    def test_a_model_that_is_moved_to_another_format_is_found_again(self, tmp_path):
+        model = net()
+        watch = wb.Watch(model, batches(), out=tmp_path / "w")
+        model.double()
+        assert watch.look()["growth"] == pytest.approx(rows_of(tmp_path / "w")[0]["growth"], rel=1e-5)
+        assert watch.finish().measurements.facts["dtype"] == "float64"
+
+    def test_a_diverged_model_gives_rows_without_numbers_and_trains_on(self, tmp_path):
+        model = net()
+        watch = wb.Watch(
+            model, batches(), every=1, out=tmp_path / "w", stop_on=DETECTORS, loggers=[TensorBoard(Fake())]
+        )
+        with torch.no_grad():
+            model.blocks[1].net[1].weight[0, 0] = torch.nan
+        assert not watch.step()
+        row = rows_of(tmp_path / "w")[-1]
+        assert (row["growth"], row["grad_top"], row["direction"]) == (None, None, None)
+        assert row["hidden"][0] is not None
+        assert row["hidden"][-1] is None
+        assert "raised" not in row["flags"].values()
+        with pytest.warns(UserWarning, match="walkback wrote no card: The weight 'blocks.1.net.1.weight' holds NaN"):
+            assert watch.finish() is None
+        assert json.loads((tmp_path / "w" / RECORD).read_text())["status"] == "failed"
+
+    def test_a_look_that_cannot_be_taken_says_why(self, tmp_path):
+        model = net()
+        watch = wb.Watch(model, batches(), every=1, out=tmp_path / "w")
+        model.blocks[0].forward = lambda h: F.dropout(h, 0.5, training=True)
+        watch.step()
+        row = rows_of(tmp_path / "w")[-1]
+        assert "random in evaluation mode" in row["problem"]
+        assert row["flags"] == {}
+        assert main(["watch", str(tmp_path / "w"), "--once"]) == 2
+
+
+class TestDetectors:
+    def test_growth_and_collapse_stop_the_training_and_write_the_card(self, tmp_path):
+        model = net()
+        watch = wb.Watch(model, batches(), every=2, out=tmp_path / "w", stop_on=[("D1", "D2")], method_name="mine")
+        seen = []
+
+        def after():
+            if watch.steps == 4:
+                # Growth alone is not what was asked to be stopped on.
+                foreign_models.explode(model.blocks, [1e4, 1, 1])
+            if watch.steps == 6:
+                foreign_models.explode(model.blocks, [1e5, 1, 1])
+            seen.append(watch.step())
+            return seen[-1]
+
+        train(model, 20, after, lr=1e-9)
+        assert watch.should_stop
+        assert seen == [False] * 7 + [True]
+        assert watch.first["D1"] == 6
+        assert watch.first["D2"] == 8
+        assert watch.report.verdict == "walked_back"
+        card = read_card(tmp_path / "w" / "report.json")
+        assert card["claim"]["method"] == "mine"
+        assert "stopped at step 8 by D1 and D2" in watch.report.notes
+        assert "D1 at step 6, D2 at step 8" in watch.report.notes
+        assert (tmp_path / "w" / "report.html").is_file()
+        record = json.loads((tmp_path / "w" / RECORD).read_text())
+        assert (record["status"], record["verdict"]) == ("stopped", "walked_back")
+        # It is over: nothing more is looked at or written.
+        before = (tmp_path / "w" / LOG).read_bytes()
+        assert watch.step()
+        assert watch.look() is None
+        assert watch.finish() is watch.report
+        assert (tmp_path / "w" / LOG).read_bytes() == before
+
+    def test_the_papers_floor_fires_first(self, tmp_path):
+        model = net()
+        watch = wb.Watch(model, batches(), every=None, out=tmp_path / "w")
+        for step, scale in enumerate([5e-5, 0.1], start=1):
+            with torch.no_grad():
+                model.out_head.weight.mul_(scale)
+            watch.step()
+            watch.look()
+            row = rows_of(tmp_path / "w")[-1]
+            assert (1e-7 < row["grad_top"] < 8e-7) == (step == 1)
+        assert watch.first[PAPERS_D2] == 1
+        assert watch.first["D2"] == 2
+
+    def test_thresholds_are_fields(self, tmp_path):
+        limits = DiagnosticThresholds(h_norm_explosion_ratio=1.0, g_norm_floor=1.0)
+        watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", thresholds=limits, stop_on="D2")
+        assert watch.first["D1"] == watch.first["D2"] == 0
+        assert not watch.should_stop, "nothing was trained yet"
+        assert watch.step()
+
+    def test_numbers_alone_say_the_same_as_flags(self, tmp_path):
+        model = net()
+        watch = wb.Watch(model, batches(), every=None, out=tmp_path / "w")
+        for factors in ([1e4, 1, 1], [1e5, 1, 1]):
+            foreign_models.explode(model.blocks, factors)
+            watch.look()
+        for row in rows_of(tmp_path / "w"):
+            bare = {name: value for name, value in row.items() if name != "flags"}
+            assert raised_in(bare, DiagnosticThresholds()) == raised_in(row, DiagnosticThresholds())
+
+    def test_what_to_stop_on(self):
+        assert alarms("D2") == (("D2",),)
+        assert alarms(("D1", "D2")) == (("D1",), ("D2",))
+        assert alarms([("D1", "D2"), "direction"]) == (("D1", "D2"), ("direction",))
+        with pytest.raises(wb.InputError, match=r"Unknown detector 'D3'. Did you mean"):
+            alarms(["D3"])
+        with pytest.raises(wb.InputError, match="empty group"):
+            alarms([()])
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ({"every": 0}, "every is 0; expected at least 1"),
+            ({"every": 2.5}, "every"),
+            ({"protocol": "five"}, "Unknown protocol 'five'"),
+            ({"stop_on": ["D9"]}, "Unknown detector 'D9'"),
+            ({"blocks": "nowhere"}, "the model has no such module"),
+            ({"eval_batches": []}, "No evaluation batches"),
+            ({"model": 3}, "model is a int"),
+        ],
+    )
+    def test_are_said_before_training_and_leave_nothing(self, tmp_path, settings, said):
+        given = {"model": net(), "eval_batches": batches(), "out": tmp_path / "w", **settings}
+        with pytest.raises(wb.InputError, match=said):
+            wb.Watch(given.pop("model"), given.pop("eval_batches"), **given)
+        assert not (tmp_path / "w").exists()
+
+    def test_steps_within_an_epoch(self, tmp_path):
+        watch = wb.Watch(net(), batches(), out=tmp_path / "w")
+        watch.step(7)
+        with pytest.raises(wb.InputError, match=r"step=1 comes after step 7\. Count steps over the whole training"):
+            watch.step(1)
+
+    def test_accuracies_in_percent_do_not_cost_the_card(self, tmp_path):
+        watch = wb.Watch(net(), batches(), out=tmp_path / "w")
+        with pytest.raises(wb.InputError, match="not a percentage"):
+            watch.finish(headline_acc=30.6)
+        assert watch.finish(headline_acc=0.306, frozen_baseline_acc=0.349).flags["D3"].status == "raised"
+
+    def test_a_library_that_is_not_there(self, monkeypatch):
+        for module in ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks", "transformers.trainer_callback"):
+            monkeypatch.setitem(sys.modules, module, None)
+        for adapter, extra in ((lightning, "lightning"), (huggingface, "huggingface")):
+            with pytest.raises(wb.InputError, match=rf"pip install 'walkback\[{extra}\]'"):
+                adapter._callback.__wrapped__()
+            with pytest.raises(AttributeError):
+                adapter.NoSuchThing  # noqa: B018
+
+
+class TestJournal:
+    def test_a_folder_in_use_is_refused_or_gone_on_with(self, tmp_path):
+        out, model = tmp_path / "w", net()
+        first = wb.Watch(model, batches(), every=2, out=out)
+        train(model, 6, first.step)
+        with pytest.raises(wb.InputError, match=r"holds a watched training already.*resume=True"):
+            wb.Watch(model, batches(), every=2, out=out)
+        with pytest.raises(wb.InputError, match="other evaluation samples"):
+            wb.Watch(model, batches(seed=5), every=2, out=out, resume=True)
+        again = wb.Watch(model, batches(), every=2, out=out, resume=True)
+        assert again.steps == 6
+        train(model, 2, again.step)
+        assert [row["step"] for row in rows_of(out)] == [0, 2, 4, 6, 8]
+        # From an earlier checkpoint: what came after it is forgotten.
+        back = wb.Watch(model, batches(), every=2, out=out, resume=True, start=3)
+        assert [row["step"] for row in rows_of(out)] == [0, 2, 3]
+        train(model, 2, back.step)
+        assert [row["step"] for row in rows_of(out)] == [0, 2, 3, 4]
+        assert back.steps == 5
+
+    def test_when_detectors_fired_is_remembered_across_a_resume(self, tmp_path):
+        out, model = tmp_path / "w", net()
+        watch = wb.Watch(model, batches(), every=1, out=out)
+        watch.step()
+        foreign_models.explode(model.blocks, [1e9, 1, 1])
+        watch.step()
+        assert wb.Watch(model, batches(), every=1, out=out, resume=True).first["D1"] == 2
+        assert wb.Watch(model, batches(), every=1, out=out, resume=True, start=1).first["D1"] is None
+
+    def test_kill_9_costs_no_row(self, tmp_path):
+        code = (
+            "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
+            "import test_watch as t, walkback as wb\n"
+            "model = t.net()\n"
+            "watch = wb.Watch(model, t.batches(), every=2, out=sys.argv[1])\n"
+            "def after():\n"
+            "    watch.step()\n"
+            "    if watch.steps == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "t.train(model, 20, after)\n"
+        )
+        here = Path(__file__).parent
+        out = tmp_path / "w"
+        done = subprocess.run([sys.executable, "-c", code, str(out), str(here), str(here.parent)], check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert [row["step"] for row in rows_of(out)] == [0, 2, 4, 6]
+        state = state_of(out)
+        assert state.status == "interrupted"
+        assert "has ended without a word" in state.says
+        # A kill while a line is being written.
+        with (out / LOG).open("a") as file:
+            file.write('{"step": 8, "gro')
+        assert [row["step"] for row in state_of(out).rows] == [0, 2, 4, 6]
+        model = net()
+        watch = wb.Watch(model, batches(), every=2, out=out, resume=True)
+        train(model, 2, watch.step)
+        assert [row["step"] for row in rows_of(out)] == [0, 2, 4, 6, 8]
+
+    def test_the_context_ends_with_a_card_or_says_that_it_was_broken_off(self, tmp_path):
+        with wb.Watch(net(), batches(), out=tmp_path / "a") as watch:
+            watch.step()
+        assert watch.report is not None
+        assert state_of(tmp_path / "a").status == "done"
+
+        def broken():
+            with wb.Watch(net(), batches(), out=tmp_path / "b") as watch:
+                watch.step()
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            broken()
+        assert not (tmp_path / "b" / "report.json").exists()
+        state = state_of(tmp_path / "b")
+        assert (state.status, state.says) == ("interrupted", "ZeroDivisionError after step 1")
+
+    def test_damaged_files_are_refused(self, tmp_path):
+        wb.Watch(net(), batches(), out=tmp_path / "w")
+        for name, text in ((LOG, "[]\n"), (LOG, "{\n"), (RECORD, "{}"), (RECORD, "nothing")):
+            folder = tmp_path / "copy"
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(tmp_path / "w", folder)
+            (folder / name).write_text(text)
+            with pytest.raises(wb.InputError, match=name):
+                wb.Watch(net(), batches(), out=folder, resume=True)
+            assert main(["watch", str(folder), "--once"]) == 3
+
+
+class Fake:
+    """A writer that remembers."""
+
+    def __init__(self):
+        self.scalars = {}
+
+    def add_scalar(self, tag, scalar_value, global_step):
+        assert np.isfinite(scalar_value)
+        self.scalars[tag, global_step] = scalar_value
+
+
+class TestTensorBoard:
+    def test_rows_become_scalars(self, tmp_path):
+        writer, heard = Fake(), []
+        watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", loggers=[TensorBoard(writer), heard.append])
+        watch.step()
+        assert heard == rows_of(tmp_path / "w")
+        for row in heard:
+            for name in ("growth", "grad_top", "direction", "eval_loss", "eval_acc"):
+                assert writer.scalars[f"walkback/{name}", row["step"]] == row[name]
+            for name in ("hidden", "grad"):
+                for layer, value in enumerate(row[name]):
+                    assert writer.scalars[f"walkback/{name}/{layer}", row["step"]] == value
+            assert writer.scalars["walkback/raised/D2", row["step"]] == 0.0
+
+    def test_without_tensorboard_a_folder_is_refused(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+        with pytest.raises(wb.InputError, match=r"walkback\[tensorboard\]"):
+            TensorBoard(tmp_path)
+
+
+class TestCommand:
+    def test_once(self, tmp_path, capsys):
+        model = net()
+        watch = wb.Watch(model, batches(), every=1, out=tmp_path / "w", method_name="dfa of mine")
+        foreign_models.explode(model.blocks, [1e9, 1, 1])
+        train(model, 3, watch.step, lr=1e-9)
+        assert main(["watch", str(tmp_path / "w"), "--once"]) == 2
+        page = capsys.readouterr().out
+        assert "dfa of mine, looks every 1 steps: running, step 3" in page
+        assert "D1: RAISED, first at step 1" in page
+        watch.finish()
+        assert main(["watch", str(tmp_path / "w"), "--once", "--json"]) == 0
+        state = json.loads(capsys.readouterr().out)
+        assert state["status"] == "done"
+        assert state["last"] == rows_of(tmp_path / "w")[-1]
+        assert state["first"]["D1"] == 1
+        assert "D1" in state["raised"]
+        assert state["says"] == "finished after step 3; verdict: walked_back"
+
+    def test_it_follows_to_the_end(self, tmp_path, capsys):
+        watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w")
+
+        def later():
+            time.sleep(0.2)
+            watch.step()
+            watch.finish()
+
+        thread = threading.Thread(target=later)
+        thread.start()
+        code = main(["watch", str(tmp_path / "w"), "--json", "--interval", "0.02"])
+        thread.join()
+        states = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert code == 0
+        assert [state["status"] for state in (states[0], states[-1])] == ["running", "done"]
+        assert [states[0]["looks"], states[-1]["looks"]] == [1, 2]
+
+    @pytest.mark.parametrize("is_done", [True, False])
+    def test_in_a_terminal_the_table_stays_until_the_end_or_ctrl_c(self, tmp_path, is_done):
+        watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", method_name="mine")
+        if is_done:
+            watch.finish()
+        command = [sys.executable, "-m", "walkback", "watch", str(tmp_path / "w"), "--interval", "0.05"]
+        ours, theirs = os.openpty()
+        with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True) as child:
+            os.close(theirs)
+            shown = os.read(ours, 10_000).decode()
+            while "mine, looks every 1 steps" not in shown:
+                shown += os.read(ours, 10_000).decode()
+            if not is_done:
+                child.send_signal(signal.SIGINT)
+            said = child.communicate(timeout=60)[1]
+        os.close(ours)
+        assert child.returncode == (0 if is_done else 2)
+        assert ("stopped" in said) is not is_done
+        assert "Traceback" not in said
+
+    def test_a_run_of_our_own(self, tmp_path, capsys):
+        wb.train("bp", arch="resmlp:d=8,depth=2", data="prototypes:train=96,test=256,dim=6", epochs=3, batch=16,
+                 out=tmp_path / "runs")  # fmt: skip
+        (folder,) = (tmp_path / "runs").iterdir()
+        assert main(["watch", str(folder), "--once", "--json"]) == 0
+        state = json.loads(capsys.readouterr().out)
+        assert (state["unit"], state["looks"], state["status"]) == ("epoch", 3, "done")
+        assert state["last"] == wb.load(folder).log()[-1]
+        assert main(["watch", str(folder), "--once"]) == 0
+        assert "epoch 3" in capsys.readouterr().out
+        # Rows with a detector's numbers are judged by them.
+        last = json.loads((folder / "train.jsonl").read_text().splitlines()[-1])
+        row = {**last, "growth": 80.0, "grad_top": 5e-7, "direction": None, "hidden": [1.0, 80.0], "grad": [1e-6, 5e-7]}
+        with (folder / "train.jsonl").open("a") as file:
+            file.write(json.dumps({**row, "epoch": 4}) + "\n")
+        main(["watch", str(folder), "--once", "--json"])
+        state = json.loads(capsys.readouterr().out)
+        assert state["first"] == {"D1": 4, "D2": None, PAPERS_D2: 4, "direction": None}
+        assert main(["watch", str(tmp_path / "runs"), "--once"]) == 3
+        assert f"Name one of those in it: {folder.name}" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["nowhere"], "There is no folder nowhere"),
+            (["."], "holds neither"),
+            ([".", "--interval", "0"], "--interval"),
+        ],
+    )
+    def test_mistakes(self, tmp_path, monkeypatch, capsys, words, said):
+        monkeypatch.chdir(tmp_path)
+        assert main(["watch", *words]) == 3
+        assert said in capsys.readouterr().err
+
+    def test_it_needs_no_torch(self, tmp_path):
+        wb.Watch(net(), batches(), out=tmp_path / "w").finish()
+        code = (
+            "import sys; from walkback.cli.main import main\n"
+            f"assert main(['watch', {str(tmp_path / 'w')!r}, '--once']) == 0\n"
+            "assert 'torch' not in sys.modules"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    @given(st.lists(st.none() | st.floats(-1e30, 1e30), max_size=100))
+    def test_a_sparkline_has_a_bar_for_each_number_it_shows(self, values):
+        line = sparkline(values)
+        known = [value for value in values if value is not None]
+        assert len(line) <= WIDTH
+        assert set(line) <= {*BARS, " "}
+        if known and len(values) <= WIDTH:
+            assert len(line) == len(values)
+            assert [bar == " " for bar in line] == [value is None for value in values]
+            assert line[values.index(max(known))] == max(line)
+            assert line[values.index(min(known))] == min(bar for bar in line if bar != " ")
+
+
+def test_the_package_has_it_without_importing_torch():
+    code = "import sys, walkback; assert 'Watch' in walkback.__all__; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert wb.Watch is wb.Watch
+    assert not hasattr(wb, "Watcher")
+    assert os.fspath(Path(sys.modules[wb.Watch.__module__].__file__)).endswith("watching/watch.py")
