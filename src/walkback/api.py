@@ -7,8 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from walkback.core.config import RunConfig
-from walkback.core.settings import Choice, build, convert
+from walkback.core.config import RunConfig, grid
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,26 +19,6 @@ if TYPE_CHECKING:
     from walkback.studies.audit import Audit
     from walkback.studies.run import Listener, Options, Result
     from walkback.studies.store import Run
-
-
-def grid(
-    methods: str | Sequence[str] = "bp",
-    *,
-    arch: str = "resmlp",
-    data: str = "prototypes",
-    seeds: int | Sequence[int] = 42,
-    **settings: Any,
-) -> list[RunConfig]:
-    """One configuration for each method and seed; `settings` are fields of `RunConfig` (epochs, batch, lr, ...)."""
-    names = [methods] if isinstance(methods, str) else methods
-    numbers = [convert(seed, int, "seed") for seed in ([seeds] if isinstance(seeds, int | str) else seeds)]
-    base = build(RunConfig, settings, "the run")
-    shared = {name: getattr(base, name) for name in settings}
-    return [
-        RunConfig(method=Choice.parse(m), arch=Choice.parse(arch), data=Choice.parse(data), seed=seed, **shared)
-        for m in names
-        for seed in numbers
-    ]
 
 
 def train(

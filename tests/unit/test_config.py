@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiny
-from walkback.api import grid
-from walkback.core.config import PARTS, RunConfig, Treatment
+from walkback.core.config import PARTS, RunConfig, Treatment, grid
 from walkback.core.errors import InputError
 from walkback.core.settings import Choice, full
 from walkback.credit import RULES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.core.settings import Choice, above, at_least, build
+from walkback.core.settings import Choice, above, at_least, build, convert
 
 SHELLS = ("none", "bp", "method")
 
@@ -86,3 +86,23 @@ PARTS = ("method", "arch", "data")
 
 def _shallow(config: RunConfig) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in fields(config)}
+
+
+def grid(
+    methods: str | Sequence[str] = "bp",
+    *,
+    arch: str = "resmlp",
+    data: str = "prototypes",
+    seeds: int | Sequence[int] = 42,
+    **settings: Any,
+) -> list[RunConfig]:
+    """One configuration for each method and seed; `settings` are fields of `RunConfig` (epochs, batch, lr, ...)."""
+    names = [methods] if isinstance(methods, str) else methods
+    numbers = [convert(seed, int, "seed") for seed in ([seeds] if isinstance(seeds, int | str) else seeds)]
+    base = build(RunConfig, settings, "the run")
+    shared = {name: getattr(base, name) for name in settings}
+    return [
+        RunConfig(method=Choice.parse(m), arch=Choice.parse(arch), data=Choice.parse(data), seed=seed, **shared)
+        for m in names
+        for seed in numbers
+    ]

@@ -65,6 +65,17 @@ AXES: dict[str, tuple[str, ...]] = {
     "null_haar_std": ("layer",),
     # Mean cosine of each layer under freshly drawn feedback, where the rule has any.
     "null_fresh": ("layer", "draw"),
+    # Finite steps (`functional.npz`). Perturbation correlation: Pearson, over a sample's random directions v, of the
+    # loss's central difference along v with <a, v>; over all samples and directions at once; by a one-sided difference.
+    "rho": ("layer", "sample"),
+    "rho_pooled": ("layer",),
+    "rho_one_sided": ("layer", "sample"),
+    # Its controls on the same differences: with the true gradient for a, and with a random vector for a.
+    "rho_gradient": ("layer", "sample"),
+    "rho_random": ("layer", "sample"),
+    # Change of the sample's loss after a step of a fixed share of |h| against the credit, and against the gradient.
+    "nudge_credit": ("layer", "sample"),
+    "nudge_gradient": ("layer", "sample"),
 }
 
 

@@ -110,7 +110,7 @@ def _take(
         made = credit(what) if credit else who.credit(what)
         return None if made is None else _checked(made, what)
 
-    chosen = _choose_pool(replay or seen, pool)
+    chosen = choose_pool(replay or seen, pool)
     made, again = credits_of(subject, seen), credits_of(twin, replay) if twin and replay else None
     group = Group(seen, replay, made, again, chosen)
     if isinstance(twin, OwnSubject) and replay and fresh:
@@ -132,7 +132,8 @@ def _checked(credits: Sequence[Tensor], seen: FrozenPass) -> list[Tensor]:
     return [credit.detach() for credit in credits]
 
 
-def _choose_pool(seen: FrozenPass, pool: str) -> str:
+def choose_pool(seen: FrozenPass, pool: str) -> str:
+    """What stands for a sample's state: its cls token where the head reads nothing else, its mean, or all of it."""
     if all(state.ndim != 3 for state in seen.states):
         return "all"
     if pool != "auto":

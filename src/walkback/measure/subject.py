@@ -18,6 +18,7 @@ from torch import Tensor
 
 from walkback.core.errors import InputError
 from walkback.core.rng import generator
+from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule
 from walkback.credit.trace import Trace, one_hot, softmax_error, trace
 from walkback.measure.inputs import cast
@@ -112,6 +113,11 @@ class OwnSubject(Subject):
             for block in range(self._net.depth):
                 states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
             return finish(x, y, states, self._net.head(part(self._params, "head"), states[-1]))
+
+    def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
+        """Each sample's loss when its h_layer is `h`, formed so that a small change of it is not lost."""
+        logits = self._net.forward_from(layer, self._params, h)
+        return sample_losses(logits, one_hot(y.to(h.device), self._net.classes).to(h.dtype))
 
     def credit(self, seen: FrozenPass) -> Sequence[Tensor] | None:
         return None if self._rule is None else self.credit_with(seen, self._state)

@@ -1,1 +1,5 @@
-"""Runs on disk, and what is done with them."""
+"""Runs on disk, what is measured and judged of them, and the studies made of many."""
+
+from walkback.core.catalog import Catalog
+
+STUDIES = Catalog(kind="study", package="walkback.studies.catalog", attribute="STUDY", group="walkback.studies")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from walkback.core.errors import InputError
+from walkback.core.measurements import Array, Measurements
 from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -22,11 +23,13 @@ from walkback.measure.subject import Credit
 from walkback.render.save import MEASUREMENTS, save_card
 from walkback.studies import store
 from walkback.studies.laboratory import Laboratory
-from walkback.studies.provenance import describe, provenance
+from walkback.studies.provenance import provenance
 from walkback.studies.run import Listener
 from walkback.studies.shelf import Shelf, baselines, with_seed
 from walkback.training.recipe import Recipe
 
+Correct = Callable[[store.Run, Recipe], Array]
+"""Gives 1 for each test sample a run gets right, 0 for the others."""
 ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
 
 
@@ -90,19 +93,24 @@ def diagnose_runs(
 def diagnose_run(run: store.Run, judging: Judging, laboratory: Laboratory, shelf: Shelf) -> DiagnosticReport:
     """Measure one finished run and judge it; nothing is written."""
     recipe = laboratory.recipe(run)
-    taken = laboratory.measure(run, recipe)
-    evidence = evidence_of(recipe, judging.null, shelf, laboratory)
-    context = context_of(run, recipe, judging, laboratory, shelf)
+    return judge_run(run, recipe, laboratory.measure(run, recipe), judging, shelf, laboratory.correct)
+
+
+def judge_run(
+    run: store.Run, recipe: Recipe, taken: Measurements, judging: Judging, shelf: Shelf, correct: Correct
+) -> DiagnosticReport:
+    """Judge what was measured of a run, beside the runs that lie with it."""
+    evidence = evidence_of(recipe, judging.null, shelf, correct)
+    context = context_of(run, recipe, taken, judging, shelf)
     return judge(taken, evidence, judging.thresholds, judging.protocol, recipe.method, "", context)
 
 
-def context_of(
-    run: store.Run, recipe: Recipe, judging: Judging, laboratory: Laboratory, shelf: Shelf
-) -> dict[str, Any]:
+def context_of(run: store.Run, recipe: Recipe, taken: Measurements, judging: Judging, shelf: Shelf) -> dict[str, Any]:
     """Where a stored run comes from, as its card says it."""
     config = recipe.config
     feedback = f"yes, from {store.RULE}" if run.record["rule_has_state"] else "the rule keeps none"
-    feedback = f"NO: {store.RULE} is missing" if run.lacks_rule_state else feedback
+    feedback = f"NO: {store.RULE} is missing" if taken.facts["labels"] is None else feedback
+    gone = f"{store.RULE} is missing, so the credit cannot be measured" if taken.facts["labels"] is None else ""
     return {
         "arch": str(config.arch),
         "data": config.data.name,
@@ -116,18 +124,18 @@ def context_of(
             "files": run.record["files"],
             "null": judging.null,
             "trained": run.record["versions"],
-            "measured_on": describe(laboratory.device),
+            "measured_on": taken.facts["measured_on"],
         },
         "one_pass": ONE_PASS,
         "rule_state": feedback,
         "weights": f"yes, those after epoch {run.record['result']['epochs']} of {config.epochs}",
-        "missing": f"{store.RULE} is missing, so the credit cannot be measured" if run.lacks_rule_state else "",
+        "missing": gone,
         "notes": shelf.notes,
         "rerun": f"walkback diagnose {run.path} --protocol {judging.protocol} --null {judging.null}",
     }
 
 
-def evidence_of(recipe: Recipe, null: str, shelf: Shelf, laboratory: Laboratory) -> Evidence:
+def evidence_of(recipe: Recipe, null: str, shelf: Shelf, correct: Correct) -> Evidence:
     """The accuracies of the method, its shells and backprop, over all seeds that lie finished on the shelf.
 
     Of a single seed also which test samples each gets right, for an interval over samples.
@@ -152,7 +160,7 @@ def evidence_of(recipe: Recipe, null: str, shelf: Shelf, laboratory: Laboratory)
         frozen_baseline_acc={name: accuracies(name) for name in shells},
         bp_acc=accuracies("bp") if with_bp else None,
         null=null,
-        correct=laboratory.correct(*single["headline"]) if single else None,
-        frozen_correct={name: laboratory.correct(*single[name]) for name in shells} if single else None,
+        correct=correct(*single["headline"]) if single else None,
+        frozen_correct={name: correct(*single[name]) for name in shells} if single else None,
         seeds=common,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +15,20 @@ from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.data.dataset import Dataset, DataSource
 from walkback.data.feed import TestSet
+from walkback.measure.functional import measure_functional
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves
 from walkback.studies import store
+from walkback.studies.provenance import describe
 from walkback.training.driver import prepare
 from walkback.training.recipe import Recipe, resolve
 
 SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
+FUNCTIONAL_SAMPLES = 4 * GROUP
+"""The same for finite steps, of which each sample takes well over a hundred at every layer."""
 
 
 class Laboratory:
@@ -58,16 +63,31 @@ class Laboratory:
     def measure(self, run: store.Run, recipe: Recipe) -> Measurements:
         """One frozen pass and its float64 replay over the first test samples, credit included; and which of all test
         samples the run gets right. Where the rule's state is gone there is no credit: none is made up."""
+        params, state = self._weights(run, recipe)
+        taken = look(recipe, params, state, self._tests(run, recipe))
+        arrays = {**taken.arrays, "test_correct": self._right(run, recipe, params)}
+        return Measurements(arrays, {**taken.facts, **self._origin(run)})
+
+    def measure_functional(
+        self, run: store.Run, recipe: Recipe, seed: int = 0, samples: int = FUNCTIONAL_SAMPLES
+    ) -> Measurements:
+        """Finite steps from the states of the first test samples; `seed` names the random directions."""
+        params, state = self._weights(run, recipe)
+        subject, labels = _subject(recipe, params, state)
+        groups = regroup(_first(self._tests(run, recipe).batches(), samples), distinct=True)
+        taken = measure_functional(subject, groups, labels=labels, site=recipe.treatment.site, seed=seed)
+        return Measurements(taken.arrays, {**taken.facts, **self._origin(run)})
+
+    def _origin(self, run: store.Run) -> dict[str, Any]:
+        """Where it was measured, and the hashes of the weights it was measured of."""
+        return {"measured_on": describe(self.device), "files": run.record["files"]}
+
+    def _weights(self, run: store.Run, recipe: Recipe) -> tuple[Leaves, Leaves | None]:
+        """The run's parameters and its rule's state; None where that is gone."""
         params = _leaves(run, "model", run.model(), recipe.params(), self.device)
         if run.lacks_rule_state:
-            subject, labels = OwnSubject(recipe.net, params), None
-        else:
-            state = _leaves(run, "rule", run.rule_state(), recipe.state(), self.device)
-            subject = OwnSubject(recipe.net, params, recipe.rule, state)
-            labels = recipe.rule.labels(recipe.net.depth)
-        samples = _first(self._tests(run, recipe).batches(), SAMPLES)
-        taken = measure(subject, regroup(samples, distinct=True), labels=labels, site=recipe.treatment.site)
-        return Measurements({**taken.arrays, "test_correct": self._right(run, recipe, params)}, taken.facts)
+            return params, None
+        return params, _leaves(run, "rule", run.rule_state(), recipe.state(), self.device)
 
     def correct(self, run: store.Run, recipe: Recipe) -> Array:
         """1 for each test sample the run gets right, 0 for the others."""
@@ -81,6 +101,20 @@ class Laboratory:
 
     def _tests(self, run: store.Run, recipe: Recipe) -> TestSet:
         return TestSet(self.data(run, recipe), recipe.dtype, self.device)
+
+
+def look(recipe: Recipe, params: Leaves, state: Leaves | None, tests: TestSet) -> Measurements:
+    """Measure a network with its rule, or without one where its state is gone (None), on the first test samples."""
+    subject, labels = _subject(recipe, params, state)
+    samples = regroup(_first(tests.batches(), SAMPLES), distinct=True)
+    return measure(subject, samples, labels=labels, site=recipe.treatment.site)
+
+
+def _subject(recipe: Recipe, params: Leaves, state: Leaves | None) -> tuple[OwnSubject, Sequence[str] | None]:
+    """A network under measurement and its layers' labels; without its rule's state it has neither rule nor labels."""
+    if state is None:
+        return OwnSubject(recipe.net, params), None
+    return OwnSubject(recipe.net, params, recipe.rule, state), recipe.rule.labels(recipe.net.depth)
 
 
 def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:

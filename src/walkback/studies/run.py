@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,10 +17,11 @@ from walkback.core.config import RunConfig
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import explained
 from walkback.data.dataset import Dataset, DataSource
+from walkback.judge.document import plain
 from walkback.nets.network import Leaves
 from walkback.studies import store
 from walkback.studies.provenance import provenance
-from walkback.training.driver import Driver, Snapshot, finite_or_none
+from walkback.training.driver import Driver, Snapshot
 from walkback.training.fleet import Fleet
 from walkback.training.plan import Group, plan, suitable_threads
 from walkback.training.recipe import Recipe, resolve
@@ -82,8 +84,20 @@ class Listener:
         """The run `name` is about to be measured; `done` of `total` have been."""
 
 
+class Observer(Protocol):
+    """Looks at models while they train; what it returns goes into their logs."""
+
+    def after_epoch(
+        self, driver: Driver, members: Sequence[store.Run], data: Dataset, device: torch.device
+    ) -> list[dict[str, Any]]: ...
+
+
 def train(
-    configs: Sequence[RunConfig], options: Options, listener: Listener, own_data: DataSource | None = None
+    configs: Sequence[RunConfig],
+    options: Options,
+    listener: Listener,
+    own_data: DataSource | None = None,
+    observer: Observer | None = None,
 ) -> list[Result]:
     """Train every configuration and return their results in the order given."""
     recipes = [resolve(config, own_data) for config in configs]
@@ -96,7 +110,7 @@ def train(
         runs[recipe.name].drop_checkpoints()  # Left by a kill after the last file was written.
     todo = [recipe for recipe in recipes if recipe not in finished]
     if todo:
-        _train_all(todo, runs, options, listener)
+        _train_all(todo, runs, options, listener, observer)
     return [_result(recipe, options.out / recipe.name) for recipe in recipes]
 
 
@@ -153,7 +167,13 @@ def _existing(recipes: Sequence[Recipe], options: Options) -> dict[str, store.Ru
     return found
 
 
-def _train_all(todo: Sequence[Recipe], runs: dict[str, store.Run], options: Options, listener: Listener) -> None:
+def _train_all(
+    todo: Sequence[Recipe],
+    runs: dict[str, store.Run],
+    options: Options,
+    listener: Listener,
+    observer: Observer | None,
+) -> None:
     # Data comes first: where it is missing or damaged, nothing has been created yet.
     sources = {recipe.source for recipe in todo}
     data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
@@ -170,7 +190,7 @@ def _train_all(todo: Sequence[Recipe], runs: dict[str, store.Run], options: Opti
         if epoch:
             listener.resumed(group, epoch)
         with suitable_threads(group):
-            _train_group(group, epoch, runs, data[group.recipes[0].source], options, listener, deadline)
+            _train_group(group, epoch, runs, data[group.recipes[0].source], options, listener, observer, deadline)
 
 
 def _companies(todo: Sequence[Recipe], runs: dict[str, store.Run]) -> list[tuple[str, ...]]:
@@ -198,6 +218,7 @@ def _train_group(
     data: Dataset,
     options: Options,
     listener: Listener,
+    observer: Observer | None,
     deadline: float | None,
 ) -> None:
     device = choose_device(options.device)
@@ -216,7 +237,8 @@ def _train_group(
         if snapshots:
             driver.restore(snapshots)
         clock = _Clock(spent)
-        results = _epochs(driver, members, clock, options, listener, deadline)
+        seen = partial(observer.after_epoch, data=data, device=device) if observer else None
+        results = _epochs(driver, members, clock, options, listener, seen, deadline)
         if results is not None:
             _finish(driver, members, results, clock)
     finally:
@@ -242,6 +264,7 @@ def _epochs(
     clock: _Clock,
     options: Options,
     listener: Listener,
+    seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]] | None,
     deadline: float | None,
 ) -> list[float] | None:
     """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
@@ -250,9 +273,9 @@ def _epochs(
     while driver.epoch < total:
         logs = driver.train_epoch(listener.stepped)
         accuracies = driver.test_accuracy()
-        for run, log, accuracy in zip(members, logs, accuracies, strict=True):
-            numbers = {name: finite_or_none(value) for name, value in log.items()}
-            run.append_log({"epoch": driver.epoch, **numbers, "test_acc": accuracy})
+        sights = seen(driver, members) if seen else [{} for _ in members]
+        for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
+            run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
         _refuse_to_go_on(driver, members, logs, clock)
         is_late = deadline is not None and time.monotonic() >= deadline
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:

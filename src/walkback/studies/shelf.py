@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from walkback.training.recipe import Recipe, resolve
 class Shelf:
     """A folder of runs. What cannot be read is left out and said in `notes`; it must not spoil its neighbours."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, without: Collection[str] = ()):
         self._runs: dict[str, store.Run] = {}
         self.notes: list[str] = []
         for path in store.find_runs(folder) if folder.is_dir() else []:
             try:
-                self._runs[path.name] = store.open_run(path)
+                self._runs[path.name] = store.open_run(path, without)
             except InputError as error:
                 self.notes.append(f"{path.name} was left out: {error}")
 

@@ -116,11 +116,11 @@ def _measure_again(card: Card, bundle: Path, laboratory: Laboratory, checks: lis
     shelf = Shelf(bundle.parent)
     beside, why = Evidence(null=judging.null), "baseline runs are not beside the bundle"
     try:
-        beside = evidence_of(recipe, judging.null, shelf, laboratory)
+        beside = evidence_of(recipe, judging.null, shelf, laboratory.correct)
     except InputError as error:
         why = f"a run beside the bundle cannot be measured ({error})"
     evidence = beside if _covers(beside, claim) else _stated_evidence(card, beside, run, why, checks)
-    context = context_of(run, recipe, judging, laboratory, shelf)
+    context = context_of(run, recipe, taken, judging, shelf)
     again = judge(taken, evidence, thresholds, judging.protocol, recipe.method, claim["notes"], context).to_json()
     # An interval over samples needs the baseline itself, not only its accuracy.
     unknown = BY_SAMPLES if evidence is not beside and card["statistics"]["counts"] == "samples" else ()

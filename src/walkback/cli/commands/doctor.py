@@ -76,7 +76,7 @@ def _device() -> Finding:
 
 def _step() -> Finding:
     """One real step of a tiny fleet on the device: vmap, fused AdamW and, on a GPU, graph capture."""
-    from walkback.api import grid
+    from walkback.core.config import grid
     from walkback.studies.run import choose_device
     from walkback.training.fleet import Fleet
     from walkback.training.recipe import resolve

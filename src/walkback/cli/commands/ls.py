@@ -1,4 +1,4 @@
-"""List methods, archs, data sets, diagnostics or benches, or the runs in a folder."""
+"""List methods, archs, data sets, diagnostics, studies or benches, or the runs in a folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from walkback.credit import RULES
 from walkback.data.catalog import DATA_SETS
 from walkback.judge.checks import CHECKS
 from walkback.nets import ARCHS
+from walkback.studies import STUDIES
 
-CATALOGS = {"methods": RULES, "archs": ARCHS, "data": DATA_SETS, "diagnostics": CHECKS, "benches": BENCHES}
+CATALOGS = {
+    "methods": RULES,
+    "archs": ARCHS,
+    "data": DATA_SETS,
+    "diagnostics": CHECKS,
+    "studies": STUDIES,
+    "benches": BENCHES,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +61,18 @@ def _entry(row: dict[str, Any]) -> list[str]:
     """A thing of a catalog in a few lines: its name and what it is, then its facts."""
     width = min(shutil.get_terminal_size().columns, 110)
     facts = [f"{key}: {value}" for key, value in row.items() if key not in ("name", "summary")]
-    first = textwrap.wrap(row["summary"], width, initial_indent=f"{row['name']:<12}", subsequent_indent=" " * 12)
+    first = textwrap.wrap(row["summary"], width, initial_indent=f"{row['name']:<11} ", subsequent_indent=" " * 12)
     rest = [textwrap.wrap(fact, width, initial_indent=" " * 12, subsequent_indent=" " * 14) for fact in facts]
     return [*first, *(line for lines in rest for line in lines), ""]
 
 
 def _catalog(what: str) -> list[dict[str, Any]]:
     return [
-        {"name": entry.name, "summary": entry.summary, **{key.lower(): value for key, value in entry.facts.items()}}
+        {
+            "name": entry.name.replace("_", "-") if what == "studies" else entry.name,
+            "summary": entry.summary,
+            **{key.lower(): value for key, value in entry.facts.items()},
+        }
         for entry in CATALOGS[what].entries()
     ]
 

@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     common, how = grid_settings(args), run_settings(args)
 
-    from walkback.api import grid, train
+    from walkback.api import train
+    from walkback.core.config import grid
 
     if args.dry_run:
         return _dry_run(args, grid(args.method, **common))

@@ -1,0 +1,94 @@
+"""Carry out experiments of the papers, or our own, and render their tables and figures.
+
+example: walkback study primary-audit --scale smoke --out studies
+         walkback study all --scale paper --data-root data --out results/paper
+
+Runs lie in OUT/runs and are shared: what several studies need is trained and measured once. The same command goes on
+after an interruption. --render tells studies again from what is stored: no model is read, nothing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
+
+if TYPE_CHECKING:
+    from walkback.render.story import Story
+    from walkback.studies.run import Options
+    from walkback.studies.scale import Scale
+    from walkback.studies.study import Study
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="+", metavar="NAME", help="studies (`walkback ls studies`), or all")
+    parser.add_argument("--scale", choices=("smoke", "paper"), default="smoke", help="embedded task, or real data")
+    parser.add_argument("--out", type=Path, default=Path("studies"), help="folder for runs and pages")
+    parser.add_argument("--render", action="store_true", help="tell from stored results alone")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    parser.add_argument("--max-seconds", type=float, help="stop training at the first checkpoint after this long")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but results")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per study")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.max_seconds is not None and not args.max_seconds > 0:
+        raise InputError(f"--max-seconds is {args.max_seconds}; expected more than 0.")
+    from walkback.cli.progress import Bar
+    from walkback.studies.conduct import all_studies, conduct, studies_of, tell
+    from walkback.studies.run import Options
+    from walkback.studies.scale import scale_of
+
+    names = list(all_studies()) if args.names == ["all"] else args.names
+    scale = scale_of(args.scale)
+    studies = studies_of(names)
+    if args.render:
+        stories = tell(studies, scale, args.out)
+        return _print(args, stories)
+    options = Options(
+        out=args.out,
+        device=args.device,
+        data_root=args.data_root,
+        max_seconds=args.max_seconds,
+        command=("walkback", *sys.argv[1:]),
+    )
+    if args.dry_run:
+        return _dry_run(studies, scale, options)
+    bar = Bar(quiet=args.quiet or args.json)
+    try:
+        done = conduct(studies, scale, options, bar)
+    finally:
+        bar.close()
+    if done.unfinished:
+        print(f"walkback: {done.unfinished} runs are unfinished; the same command goes on.", file=sys.stderr)
+        return EXIT_UNFINISHED
+    return _print(args, done.stories)
+
+
+def _dry_run(studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
+    from rich.console import Console
+
+    from walkback.cli.progress import plan_table
+    from walkback.studies.conduct import plan_of
+
+    Console(highlight=False).print(plan_table(plan_of(studies, scale, options)))
+    return EXIT_DONE
+
+
+def _print(args: argparse.Namespace, stories: Sequence[Story]) -> int:
+    for story in stories:
+        if args.json:
+            print(json.dumps(story.to_json(), allow_nan=False))
+            continue
+        print(f"{story.name}: {story.question}")
+        for finding in story.findings:
+            print(f"  {finding.word}: {finding.claim} {finding.said}")
+        print(f"  {args.out / story.name / 'index.html'}")
+    return EXIT_DONE

@@ -1,0 +1,88 @@
+"""A study's files: its tables as Markdown, LaTeX and JSON, its figures as SVG and PDF, and one page with all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from markupsafe import Markup
+
+from walkback.core.files import explained, write_atomic
+from walkback.render import latex, markdown
+from walkback.render.drawing import draw
+from walkback.render.html import pages
+from walkback.render.sections import Section
+from walkback.render.story import Story, Table
+
+STORY = "study.json"
+
+
+def save_story(story: Story, folder: Path) -> list[Path]:
+    """Write everything into `folder`; each file is replaced whole, and the JSON comes last."""
+    files: dict[str, bytes] = {}
+    drawings = {figure.name: draw(figure, "svg") for figure in story.figures}
+    for figure in story.figures:
+        files[f"{figure.name}.svg"] = drawings[figure.name]
+        files[f"{figure.name}.pdf"] = draw(figure, "pdf")
+    for table in story.tables:
+        files[f"{table.name}.md"] = table_markdown(table).encode()
+        files[f"{table.name}.tex"] = table_latex(table).encode()
+    files["study.md"] = story_markdown(story).encode()
+    files["index.html"] = story_page(story, {name: inline(data) for name, data in drawings.items()}).encode()
+    files[STORY] = (json.dumps(story.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    with explained(folder, "create"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        write_atomic(folder / name, data)
+    return [folder / name for name in files]
+
+
+def table_markdown(table: Table) -> str:
+    lines = markdown.laid_out(_section(table))
+    return "\n".join([*lines[1:], "", markdown.escape(table.caption)]) + "\n"
+
+
+def table_latex(table: Table) -> str:
+    parts = [
+        r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
+        "\\begingroup\\sloppy",
+        *latex.laid_out(_section(table), "l" * len(table.heads)),
+        f"{latex.breakable(table.caption)}\\par",
+        "\\endgroup",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def story_markdown(story: Story) -> str:
+    """The whole study as text; its figures are named."""
+    parts = [
+        f"# {markdown.escape(story.title)}",
+        "",
+        markdown.escape(story.question),
+        "",
+        *(f"- **{f.word}**: {markdown.escape(f.claim)} {markdown.escape(f.said)}" for f in story.findings),
+        *(f"\n{table_markdown(table)}" for table in story.tables),
+        *(f"\n![{markdown.escape(f.title)}]({f.name}.svg)\n\n{markdown.escape(f.caption)}" for f in story.figures),
+        "",
+        *(f"- {markdown.escape(fact)}" for fact in story.facts),
+        *(f"\n    {command}" for command in story.commands),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def story_page(story: Story, drawings: dict[str, Markup]) -> str:
+    """One self-contained page."""
+    return pages().get_template("study.html").render(story=story, drawings=drawings)
+
+
+def inline(drawing: bytes) -> Markup:
+    """An SVG without what stands before its root, so that a page may hold it."""
+    text = drawing.decode()
+    return Markup(text[text.index("<svg") :])
+
+
+def _section(table: Table) -> Section:
+    rows = tuple(tuple(cell.text for cell in row) for row in table.rows)
+    reasons = dict.fromkeys((cell.text, cell.reason) for row in table.rows for cell in row if cell.reason)
+    notes = (*reasons, *(("note", note) for note in table.notes))
+    return Section(table.name, table.title, "table", rows, table.heads, notes)

@@ -1,0 +1,1 @@
+"""One file per study; the file name is the study's name, with hyphens for underscores."""
