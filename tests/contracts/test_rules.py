@@ -129,7 +129,7 @@ def test_the_head_and_the_top_credit_are_exact(rule, net):
     torch.testing.assert_close(seen.top, top.grad, rtol=1e-10, atol=1e-14)
 
 
-EXACT_PAIRS = [(rule, tiny.arch(net)) for rule, net in tiny.pairs() if rule in EXACT_RULES]
+EXACT_PAIRS = [(rule, tiny.arch(net)) for rule, net in tiny.defined() if rule in EXACT_RULES]
 EXACT_PAIRS += [(rule, tiny.arch("resmlp", "terminal_norm=false")) for rule in EXACT_RULES]
 
 

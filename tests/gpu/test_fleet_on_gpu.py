@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 @pytest.mark.parametrize("net", ["resmlp", "student_net", "vit_mini", "small_cnn"])
 @pytest.mark.parametrize("rule", ["bp", "sham", "fa", "dfa"])
 def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
-    if (rule, net) not in tiny.pairs():
+    if (rule, net) not in tiny.defined():
         pytest.skip(f"{rule} is not defined on {net}")
     for site in {"bp": ["output"], "sham": ["output"]}.get(rule, ["output", "input"]):
         text = f"{rule}:site={site}"
@@ -26,7 +26,7 @@ def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
         for recipe, snapshot in zip(recipes, fleet, strict=True):
             (alone,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
             # AdamW reads the learning rate as float32 on a GPU: 12 steps apart by at most that.
-            assert tiny.distance(snapshot.params, alone.params) < 1e-7, recipe.method
+            assert tiny.distance(snapshot.params, alone.params) < 5e-7, recipe.method
 
 
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini", "small_cnn"])

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkback.core.settings import at_least
-from walkback.data.dataset import Dataset, DataSource, digest
+from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.data.sets.prototypes import Prototypes
 
 CHANNELS = 3
 
 
 @dataclass(frozen=True)
-class Tiles(DataSource):
+class Tiles(CatalogSource):
     """What `prototypes` is for vectors: a task for networks of patches and convolutions that needs no file."""
 
     side: int = 8
@@ -44,8 +44,12 @@ class Tiles(DataSource):
     def train_size(self) -> int:
         return self.train
 
-    def load(self, root: Path | None) -> Dataset:
-        flat = self._vectors().load(root)
+    @property
+    def is_image(self) -> bool:
+        return False  # Float numbers, used as they are: nothing to normalise, to crop or to flip.
+
+    def samples(self, root: Path | None) -> Dataset:
+        flat = self._vectors().samples(root)
         train_x, test_x = (x.view(-1, *self.input_shape) for x in (flat.train_x, flat.test_x))
         found = digest(train_x, flat.train_y, test_x, flat.test_y)
         return Dataset(train_x, flat.train_y, test_x, flat.test_y, self.labels, digest=found)
