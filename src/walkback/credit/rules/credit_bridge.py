@@ -4,6 +4,7 @@ Citation: a probe of the audited papers (anonymous, 2024-2026); they do not give
 Feedback: learned, block-level: a_l = gradient in h_l of V(h_l, t_l, y), t_l = l/L
 State: the weights of V, learned by the three terms below
 Exact: no layer, the top one is fitted
+Cost: bp's forward pass and weight gradients; the bridge and its gradient at every state; its training, twice derived
 
 V is the softplus of an MLP on h_l / rms(h_l), t_l and the label as one-hot input (the papers' V shows no label). A
 cross-entropy is itself the softplus of a margin: so V is positive, and its gradient fades with it as the true one does.

@@ -6,6 +6,7 @@ Tokens: credit_tokens=broadcast puts B_l^T e at every token divided by their num
 Maps: B_l is of size classes x (channels * height * width)
 State: B_0..B_L
 Exact: no layer
+Cost: bp's forward pass and weight gradients without the input pullback; one projection of classes x d a layer
 """
 
 from __future__ import annotations
@@ -14,42 +15,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Generator
+from torch import Tensor
 
-from walkback.credit.feedback import (
-    CreditTokens,
-    direct_shape,
-    gaussian,
-    project,
-    refuses_tokens,
-    scaled,
-    without_credit,
-)
-from walkback.credit.rule import CreditRule, Credits, Logs, dynamic
+from walkback.credit.direct_rule import DirectRule
+from walkback.credit.feedback import scaled
+from walkback.credit.rule import dynamic
 from walkback.credit.trace import Trace
-from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class DirectFeedbackAlignment(CreditRule):
+class DirectFeedbackAlignment(DirectRule):
     scale: Literal["raw", "unit_error"] = dynamic("raw")
     """`raw` projects e; `unit_error` projects e/|e|, so a sample pushes equally hard however small its error."""
 
-    credit_tokens: CreditTokens = "broadcast"
-
-    def refuses(self, net: Network) -> str | None:
-        return refuses_tokens(net, self.credit_tokens)
-
-    def untrained(self, net: Network) -> tuple[str, ...]:
-        return without_credit(net, self.credit_tokens)
-
-    def init(self, net: Network, generator: Generator) -> Leaves:
-        return {f"B.{layer}": gaussian(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
-
-    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        error = scaled(trace.error, torch.as_tensor(self.scale))
-        layers = range(net.depth + 1)
-        return tuple(project(net, error, state[f"B.{layer}"], self.credit_tokens) for layer in layers), {}
+    def signal(self, trace: Trace) -> Tensor:
+        return scaled(trace.error, torch.as_tensor(self.scale))
 
 
 RULE = DirectFeedbackAlignment

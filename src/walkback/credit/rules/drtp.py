@@ -19,30 +19,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Generator
+from torch import Tensor
 
-from walkback.credit.feedback import CreditTokens, direct_shape, gaussian, project, refuses_tokens, without_credit
-from walkback.credit.rule import CreditRule, Credits, Logs
+from walkback.credit.direct_rule import DirectRule
 from walkback.credit.trace import Trace
-from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class DirectRandomTargetProjection(CreditRule):
-    credit_tokens: CreditTokens = "broadcast"
-
-    def refuses(self, net: Network) -> str | None:
-        return refuses_tokens(net, self.credit_tokens)
-
-    def untrained(self, net: Network) -> tuple[str, ...]:
-        return without_credit(net, self.credit_tokens)
-
-    def init(self, net: Network, generator: Generator) -> Leaves:
-        return {f"B.{layer}": gaussian(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
-
-    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        layers = range(net.depth + 1)
-        return tuple(project(net, -trace.target, state[f"B.{layer}"], self.credit_tokens) for layer in layers), {}
+class DirectRandomTargetProjection(DirectRule):
+    def signal(self, trace: Trace) -> Tensor:
+        return -trace.target
 
 
 RULE = DirectRandomTargetProjection

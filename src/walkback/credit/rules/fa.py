@@ -6,6 +6,7 @@ Tokens: B_l acts at each token, so a head that reads cls leaves the patches with
 Maps: B_l mixes the channels at each position
 State: B_0..B_{L-1}
 Exact: top layer
+Cost: bp's forward pass and weight gradients without the input pullback; one d x d product a layer
 """
 
 from __future__ import annotations

@@ -18,42 +18,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Generator
+from torch import Tensor
 
-from walkback.credit.feedback import (
-    CreditTokens,
-    direct_shape,
-    gaussian,
-    project,
-    refuses_tokens,
-    scaled,
-    without_credit,
-)
-from walkback.credit.rule import CreditRule, Credits, Logs, dynamic
+from walkback.credit.direct_rule import DirectRule
+from walkback.credit.feedback import scaled
+from walkback.credit.rule import dynamic
 from walkback.credit.trace import Trace
-from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class SignedDirectFeedback(CreditRule):
+class SignedDirectFeedback(DirectRule):
     scale: Literal["raw", "unit_error"] = dynamic("raw")
     """`raw` projects sign(e); `unit_error` projects sign(e) at length 1, that is, divided by sqrt(classes)."""
 
-    credit_tokens: CreditTokens = "broadcast"
-
-    def refuses(self, net: Network) -> str | None:
-        return refuses_tokens(net, self.credit_tokens)
-
-    def untrained(self, net: Network) -> tuple[str, ...]:
-        return without_credit(net, self.credit_tokens)
-
-    def init(self, net: Network, generator: Generator) -> Leaves:
-        return {f"B.{layer}": gaussian(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
-
-    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        signs = scaled(trace.error.sign(), torch.as_tensor(self.scale))
-        layers = range(net.depth + 1)
-        return tuple(project(net, signs, state[f"B.{layer}"], self.credit_tokens) for layer in layers), {}
+    def signal(self, trace: Trace) -> Tensor:
+        return scaled(trace.error.sign(), torch.as_tensor(self.scale))
 
 
 RULE = SignedDirectFeedback

@@ -4,6 +4,7 @@ Citation: this project (control)
 Feedback: per-Linear, B = W transposed
 State: none
 Exact: every layer
+Cost: bp's, through a path of its own
 """
 
 from __future__ import annotations

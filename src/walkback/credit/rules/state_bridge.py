@@ -4,6 +4,7 @@ Citation: a probe of the audited papers (anonymous, 2024-2026); they do not give
 Feedback: learned, block-level: a_l = gradient in h_l of loss(head(G(h_l, t_l)), y), t_l = l/L
 State: the weights of G, learned by regression on the held h_L
 Exact: no layer, the top one is fitted (form=residual: top layer)
+Cost: bp's forward pass and weight gradients; the bridge and its gradient at every state; the bridge's training
 
 G is an MLP on h_l / rms(h_l) and t_l that predicts h_L / rms(h_L). Its output is brought back to h_L's size by the
 sample's own rms(h_L), held; a head with a terminal norm does not see that size. With form=residual the MLP predicts

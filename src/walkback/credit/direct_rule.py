@@ -1,0 +1,37 @@
+"""What rules share that project a signal from the classes straight to every layer: `dfa`, `sdfa`, `drtp`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Generator, Tensor
+
+from walkback.credit.feedback import CreditTokens, direct_shape, gaussian, project, refuses_tokens, without_credit
+from walkback.credit.rule import CreditRule, Credits, Logs
+from walkback.credit.trace import Trace
+from walkback.nets.network import Leaves, Network
+
+
+@dataclass(frozen=True)
+class DirectRule(CreditRule):
+    """a_l = B_l^T signal, with B_l from N(0, 1) and fixed."""
+
+    credit_tokens: CreditTokens = "broadcast"
+
+    @abstractmethod
+    def signal(self, trace: Trace) -> Tensor:
+        """What is projected [n, classes]; it has the sign of the loss gradient at the logits."""
+
+    def refuses(self, net: Network) -> str | None:
+        return refuses_tokens(net, self.credit_tokens)
+
+    def untrained(self, net: Network) -> tuple[str, ...]:
+        return without_credit(net, self.credit_tokens)
+
+    def init(self, net: Network, generator: Generator) -> Leaves:
+        return {f"B.{layer}": gaussian(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
+
+    def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        signal, layers = self.signal(trace), range(net.depth + 1)
+        return tuple(project(net, signal, state[f"B.{layer}"], self.credit_tokens) for layer in layers), {}
