@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from walkback.core.rng import generator
 from walkback.core.settings import full
 
 
@@ -61,6 +62,32 @@ class DataSource(ABC):
     @abstractmethod
     def load(self, root: Path | None) -> Dataset:
         """The samples; `root` is the data folder the user named, if any."""
+
+
+@dataclass(frozen=True)
+class CatalogSource(DataSource):
+    """A data set of the catalog: made by its name and settings alone."""
+
+    shuffled: bool = field(default=False, kw_only=True)
+    """Deal the training labels anew, so that there is nothing to learn from them; the test set stays true."""
+
+    @abstractmethod
+    def samples(self, root: Path | None) -> Dataset:
+        """The samples with their own labels."""
+
+    def load(self, root: Path | None) -> Dataset:
+        data = self.samples(root)
+        return with_random_labels(data) if self.shuffled else data
+
+
+def with_random_labels(data: Dataset) -> Dataset:
+    """The same data with its training labels permuted: every class keeps its size and loses its meaning.
+
+    The permutation has a stream of its own, apart from the runs' seeds: every run sees the same labels.
+    """
+    order = torch.randperm(len(data.train_y), generator=generator(0, "random labels"))
+    labels = data.train_y[order]
+    return replace(data, train_y=labels, digest=digest(data.train_x, labels, data.test_x, data.test_y))
 
 
 def digest(*arrays: Tensor) -> str:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from walkback.data import cifar
 from walkback.data.cifar_spec import CifarSpec
-from walkback.data.dataset import Dataset, DataSource, digest
+from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.data.where import data_root
 
 
 @dataclass(frozen=True)
-class Cifar(DataSource):
+class Cifar(CatalogSource):
     spec: ClassVar[CifarSpec]
     mean: ClassVar[tuple[float, float, float]]
     std: ClassVar[tuple[float, float, float]]
@@ -34,7 +34,7 @@ class Cifar(DataSource):
     def train_size(self) -> int:
         return self.spec.train_size
 
-    def load(self, root: Path | None) -> Dataset:
+    def samples(self, root: Path | None) -> Dataset:
         arrays = cifar.load(self.spec, data_root(root))
         train_x, test_x = _planes(arrays.train_pixels), _planes(arrays.test_pixels)
         train_y, test_y = torch.from_numpy(arrays.train_labels).long(), torch.from_numpy(arrays.test_labels).long()

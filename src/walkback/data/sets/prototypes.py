@@ -14,11 +14,11 @@ from torch import Generator, Tensor
 from walkback.core.errors import InputError
 from walkback.core.rng import generator
 from walkback.core.settings import at_least
-from walkback.data.dataset import Dataset, DataSource, digest
+from walkback.data.dataset import CatalogSource, Dataset, digest
 
 
 @dataclass(frozen=True)
-class Prototypes(DataSource):
+class Prototypes(CatalogSource):
     """Prototypes are unit Gaussian vectors, dealt to the classes in turn; a sample is one of them plus noise."""
 
     prototypes: int = 60
@@ -48,7 +48,7 @@ class Prototypes(DataSource):
     def train_size(self) -> int:
         return self.train
 
-    def load(self, root: Path | None) -> Dataset:
+    def samples(self, root: Path | None) -> Dataset:
         draws = generator(self.task_seed, "prototypes")
         centres = torch.randn(self.prototypes, self.dim, generator=draws)
         train_x, train_y = self._sample(centres, self.train, draws)

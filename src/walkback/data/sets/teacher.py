@@ -12,12 +12,12 @@ import torch
 
 from walkback.core.rng import generator
 from walkback.core.settings import above, at_least
-from walkback.data.dataset import Dataset, DataSource, digest
+from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.nets.archs.student_net import StudentNet
 
 
 @dataclass(frozen=True)
-class Teacher(DataSource):
+class Teacher(CatalogSource):
     """Inputs are N(0, I); the label is the argmax of a random `student_net` of its default size.
 
     The teacher's branches are drawn larger than a student's first ones, so that its depth matters, and its head's bias
@@ -51,7 +51,7 @@ class Teacher(DataSource):
     def train_size(self) -> int:
         return self.train
 
-    def load(self, root: Path | None) -> Dataset:
+    def samples(self, root: Path | None) -> Dataset:
         net = StudentNet(self.input_shape, self.labels, w2_std=self.branch_std)
         params = {name: leaf.double() for name, leaf in net.init(generator(self.teacher_seed, "teacher")).items()}
         x = torch.randn(self.train + self.test, self.dim, generator=generator(self.teacher_seed, "teacher inputs"))
