@@ -5,14 +5,25 @@ Importing this package imports no torch; its functions do, when they are called.
 
 from typing import TYPE_CHECKING, Any
 
-from walkback.api import audit, diagnose, load, tensors, train
+from walkback.api import audit, diagnose, load, study, tensors, train
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.version import __version__
 
 if TYPE_CHECKING:
     from walkback.watching.watch import Watch
 
-__all__ = ["InputError", "WalkbackError", "Watch", "__version__", "audit", "diagnose", "load", "tensors", "train"]
+__all__ = [
+    "InputError",
+    "WalkbackError",
+    "Watch",
+    "__version__",
+    "audit",
+    "diagnose",
+    "load",
+    "study",
+    "tensors",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from walkback.core.config import RunConfig, grid
+from walkback.core.errors import unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
     from walkback.measure.subject import FrozenPass
+    from walkback.render.story import Story
     from walkback.studies.audit import Audit
     from walkback.studies.run import Listener, Options, Result
     from walkback.studies.store import Run
@@ -27,6 +29,7 @@ def train(
     arch: str = "resmlp",
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
+    watch: int | None = None,
     listener: Listener | None = None,
     **settings: Any,
 ) -> list[Result]:
@@ -34,13 +37,17 @@ def train(
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
     `data` is a data set's name or the result of `tensors`. Other settings are fields of `RunConfig` (epochs, batch, lr,
-    ...) and of `Options` (out="runs", resume, device, driver, data_root, max_seconds, ...).
+    ...) and of `Options` (out="runs", resume, device, driver, data_root, max_seconds, ...). With `watch=k` the
+    detectors (growth, deepest gradient, direction, every layer's norms and cosine) look at each network after every
+    k-th epoch and write what they see into its log; this changes nothing else.
     Returns one result per run, methods outermost.
     """
     from walkback.studies import run
+    from walkback.studies.observer import Watcher
 
     configs, options, own_data = _asked(methods, arch, data, seeds, settings)
-    return run.train(configs, options, listener or run.Listener(), own_data)
+    observer = None if watch is None else Watcher(every=watch)
+    return run.train(configs, options, listener or run.Listener(), own_data, observer)
 
 
 def audit(
@@ -67,6 +74,31 @@ def audit(
     return carry_out(configs, options, Judging(thresholds, protocol, null), listener or run.Listener(), own_data)
 
 
+def study(
+    name: str | Sequence[str],
+    *,
+    scale: Literal["smoke", "paper"] = "smoke",
+    out: str | Path = "studies",
+    render: bool = False,
+    listener: Listener | None = None,
+    **settings: Any,
+) -> tuple[Story, ...]:
+    """Carry out one study or several (`"all"` for all there are) and write their pages below `out`.
+
+    Returns their stories: findings, tables and figures, as the pages show them. `render` tells them again from what is
+    stored. Other settings are fields of `Options` (device, data_root, max_seconds, ...); where the time was up before
+    the end there are no stories yet, and the same call goes on.
+    """
+    from walkback.studies import conduct, run
+    from walkback.studies.scale import scale_of
+
+    studies = conduct.studies_of([name] if isinstance(name, str) else name)
+    if render:
+        return conduct.tell(studies, scale_of(scale), Path(out))
+    options = run.Options(**_how({**settings, "out": out}))
+    return conduct.conduct(studies, scale_of(scale), options, listener or run.Listener()).stories
+
+
 def _asked(
     methods: str | Sequence[str],
     arch: str,
@@ -78,12 +110,22 @@ def _asked(
     from walkback.studies.run import Options
 
     names = {field.name for field in fields(Options)}
-    how = {name: value for name, value in settings.items() if name in names}
-    how["out"] = Path(how.get("out", "runs"))
-    how["data_root"] = None if how.get("data_root") is None else Path(how["data_root"])
+    how = _how({name: value for name, value in settings.items() if name in names})
     name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
     own = {name: value for name, value in settings.items() if name not in names}
     return grid(methods, arch=arch, data=name, seeds=seeds, **own), Options(**how), own_data
+
+
+def _how(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `Options`, paths made of strings."""
+    from walkback.studies.run import Options
+
+    known = [field.name for field in fields(Options)]
+    for name in settings:
+        if name not in known:
+            raise unknown("setting", name, known)
+    root = settings.get("data_root")
+    return {**settings, "out": Path(settings.get("out", "runs")), "data_root": None if root is None else Path(root)}
 
 
 def tensors(

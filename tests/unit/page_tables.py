@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 
 Rows = dict[str, list[list[str]]]
 """Rows of cells by the heading they stand under; a name with its text is a row of two."""
-MATH = {"pm": "±", "geq": "≥", "leq": "≤", "|": "‖", "uparrow": "↑", "downarrow": "↓"}
+MATH = {"pm": "±", "geq": "≥", "leq": "≤", "|": "‖", "uparrow": "↑", "downarrow": "↓", "to": "→", "approx": "≈"}
+MATH |= {"Gamma": "Γ", "rho": "ρ", "lambda": "λ", "sigma": "σ", "kappa": "κ", "eta": "η", "times": "×"}
 WORDS = {"textless": "<", "textgreater": ">", "textbar": "|", "textendash": "–", "textasciitilde": "~"}
+WORDS |= {"textbackslash": "\\", "textasciicircum": "^"}
 
 
 def read(form: str, source: str) -> Rows:
@@ -54,7 +56,7 @@ def _latex(source: str) -> Rows:
 
 def untex(text: str) -> str:
     text = text.replace(r"\allowbreak{}", "")
-    text = re.sub(r"\\ensuremath\{\\([a-z]+|\|)\}", lambda found: MATH[found[1]], text)
+    text = re.sub(r"\\ensuremath\{\\([A-Za-z]+|\|)\}", lambda found: MATH[found[1]], text)
     text = re.sub(r"\\(text[a-z]+)\{\}", lambda found: WORDS.get(found[1], found[0]), text)
     text = re.sub(r"\{([\[\]*])\}", r"\1", text).replace("-{}", "-")
     return re.sub(r"\\([{}%_&#$])", r"\1", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from walkback.studies.run import Listener, Result
-from walkback.training.plan import Group
+from walkback.training.plan import Group, back_off_text
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -26,6 +27,8 @@ class Bar(Listener):
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._groups: list[Group] = []
+        self._before = 0.0
+        """Steps done when the group was started."""
 
     def planned(self, groups: Sequence[Group], steps: int) -> None:
         self._groups = list(groups)
@@ -41,6 +44,15 @@ class Bar(Listener):
         if self._progress and self._task is not None:
             number = self._groups.index(group) + 1
             self._progress.update(self._task, description=f"fleet {number}/{len(self._groups)}: {group.label}")
+            self._before = self._progress.tasks[self._task].completed
+
+    def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
+        self._console.print(back_off_text(group, parts))
+        place = self._groups.index(group)
+        self._groups[place : place + 1] = parts
+        if self._progress and self._task is not None:
+            total = (self._progress.tasks[self._task].total or 0) + steps
+            self._progress.update(self._task, completed=self._before, total=total)
 
     def stepped(self, steps: int) -> None:
         if self._progress and self._task is not None:
@@ -85,6 +97,17 @@ def plan_table(groups: Sequence[Group]) -> Table:
         memory = f"{group.memory / 2**20:,.0f} MiB"
         table.add_row(group.label, group.driver, epochs, f"~{duration(group.seconds)}", f"~{memory}")
     return table
+
+
+def print_plan(groups: Sequence[Group], as_json: bool) -> None:
+    """What `--dry-run` prints: a table, or an object for each fleet."""
+    if not as_json:
+        Console(highlight=False).print(plan_table(groups))
+        return
+    for group in groups:
+        methods = [recipe.method for recipe in group.recipes]
+        facts = {"driver": group.driver, "seconds": group.seconds, "memory": group.memory, "methods": methods}
+        print(json.dumps(facts))
 
 
 def result_table(results: Sequence[Result]) -> Table:

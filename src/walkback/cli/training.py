@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,28 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="skip finished runs and go on with unfinished ones")
     parser.add_argument("--max-seconds", type=float, help="stop at the first checkpoint after this long")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    add_memory_argument(parser)
     parser.add_argument("--driver", choices=("auto", "single", "fleet"), default="auto", help="one by one or together")
     parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
     parser.add_argument("--quiet", action="store_true", help="print nothing but results")
+
+
+def add_memory_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--memory", metavar="SIZE", help="plan for no more memory than this, such as 2GiB")
+
+
+def memory_of(text: str | None) -> int | None:
+    """`2GiB` or `500MB` in bytes; None where nothing was said."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", text.strip().lower())
+    size = 0
+    if found:
+        number, prefix, binary = found.groups()
+        size = int(float(number) * (1024 if binary else 1000) ** (" kmgt".index(prefix) if prefix else 0))
+    if size < 1:
+        raise InputError(f"--memory is '{text}'; expected a size such as 2GiB, 500MB or a number of bytes.")
+    return size
 
 
 def grid_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -48,7 +68,7 @@ def run_settings(args: argparse.Namespace) -> dict[str, Any]:
     if args.max_seconds is not None and not args.max_seconds > 0:
         raise InputError(f"--max-seconds is {args.max_seconds}; expected more than 0.")
     names = ("out", "resume", "device", "driver", "data_root", "max_seconds")
-    return {name: getattr(args, name) for name in names}
+    return {**{name: getattr(args, name) for name in names}, "memory": memory_of(args.memory)}
 
 
 def split_settings(items: list[str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,6 +49,13 @@ def write_atomic(path: Path, data: bytes) -> None:
                 temporary.unlink()
             raise
         flush(path.parent)
+
+
+def drop_leftovers(path: Path) -> None:
+    """Remove what writes of `path` left behind that were killed."""
+    with explained(path, "clean up"):
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            leftover.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:

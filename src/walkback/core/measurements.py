@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,9 +116,10 @@ class Measurements:
     @staticmethod
     def load(path: Path) -> Measurements:
         try:
-            with explained(path, "read"), np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            # Opened here: numpy would leave a file open that is cut off.
+            with explained(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
             facts = json.loads(arrays.pop("facts").tobytes())
-        except (ValueError, KeyError, EOFError) as error:
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"{path} is not a measurements file: {error}. Measure the run again.") from error
         return Measurements(arrays, facts)

@@ -1,28 +1,35 @@
 """The detectors: what is looked at after every epoch of training, cheap enough to always be on.
 
-One pure function for one model on all evaluation samples at once; a driver applies it to all its models together. There
-is no float64 replay and no null here: a detector says when to look closely, the full measurement says what is there.
+One pure function for one model; a driver applies it to all its models together. Norms, cosines and noise are those of
+the full measurement, group by group, so that a sight equals what that would say of the same samples. There is no
+float64 replay and no null here: a detector says when to look closely, the full measurement says what is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from math import isfinite
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
+from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP
-from walkback.core.rng import generator
-from walkback.credit.rule import CreditRule, Credits, transport
+from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import trace
+from walkback.measure.inputs import LEAST
+from walkback.measure.subject import probe_noise
+from walkback.measure.vectors import cosines, norms, units
 from walkback.nets.network import Leaves, Network, part, plain_linear
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What the detectors saw of one model."""
+    """What the detectors saw of one model; a number that is not finite is null in the log."""
 
     growth: float
     """Largest ratio of mean hidden norms from one state to the next (D1)."""
@@ -36,6 +43,8 @@ class Sight:
     """Mean |g_l| @128."""
     cosine: tuple[float, ...]
     """Mean cosine of credit and gradient, by layer."""
+    overflow: int | None = None
+    """The first layer whose mean norm is not finite after a finite one: growth without bound, also D1."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,68 +59,110 @@ class Applies(Protocol):
 class Detectors:
     """Looks at the models of a driver on fixed evaluation samples."""
 
-    def __init__(self, net: Network, rule: CreditRule, x: Tensor, y: Tensor):
-        count = len(y) // GROUP * GROUP
-        self._x, self._y = x[:count], y[:count]
-        drawn = rule.draw(net, count, generator(0, "detector noise"))
-        self._noise = {name: leaf.to(x.dtype).to(x.device) for name, leaf in drawn.items()}
+    def __init__(self, net: Network, rule: CreditRule, x: Tensor, y: Tensor, at_once: int = 8):
+        """`at_once` groups of samples go through the models together: as many as memory allows."""
+        if len(y) < LEAST * GROUP:
+            raise InputError(
+                f"The test set holds {len(y)} samples: fewer than {LEAST} groups of {GROUP}, which detectors need at "
+                "the least. Take a larger test set, or train without watching."
+            )
         self._net, self._rule = net, rule.static()
+        full = len(y) // GROUP
+        starts = [(start, min(start + at_once, full), GROUP) for start in range(0, full, at_once)]
+        ranges = [(first * GROUP, last * GROUP, size) for first, last, size in starts]
+        if len(y) % GROUP:
+            ranges.append((full * GROUP, len(y), len(y) % GROUP))
+        self._parts = [self._part(x[first:last], y[first:last], size) for first, last, size in ranges]
+
+    def _part(self, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Leaves]:
+        """Samples cut into groups [groups, size, ...], each with its own noise."""
+        x, y = (values.unflatten(0, (-1, size)) for values in (x, y))  # type: ignore[no-untyped-call]
+        drawn = [probe_noise(self._rule, self._net, group) for group in y]
+        noise = {name: torch.stack([each[name] for each in drawn]).to(x.device, x.dtype) for name in drawn[0]}
+        return x, y, noise
 
     def look(self, driver: Applies) -> list[Sight]:
         """One sight for each of the driver's models."""
         with torch.no_grad():
-            found = driver.apply(self._see, self._x, self._y, self._noise)
-        host = {name: values.cpu() for name, values in found.items()}
-        models = len(next(iter(host.values())))
-        return [_sight({name: values[row] for name, values in host.items()}) for row in range(models)]
+            found = [driver.apply(self._see, *part) for part in self._parts]
+        # [model, group, layer, sample] of each part becomes [model, layer, all samples].
+        joined = {
+            name: torch.cat([each[name].movedim(1, 2).flatten(2).cpu() for each in found], dim=-1)
+            for name in found[0]
+            if name != "top"
+        }
+        tops = torch.cat(
+            [each["top"].cpu() for each, (_, y, _) in zip(found, self._parts, strict=True) if _is_full(y)], 1
+        )
+        return [_sight({name: values[row] for name, values in joined.items()}, tops[row]) for row in range(len(tops))]
 
     def _see(self, params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
-        net, rule = self._net, self._rule.bind(part(knobs, "rule"))
+        """Groups of samples, each as if it were alone; `noise` is that of the groups."""
+        rule = self._rule.bind(part(knobs, "rule"))
+
+        def one(x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+            return self._see_group(rule, params, state, x, y, noise)
+
+        seen: Leaves = vmap(one)(x, y, noise)
+        return seen
+
+    def _see_group(
+        self, rule: CreditRule, params: Leaves, state: Leaves, x: Tensor, y: Tensor, noise: Leaves
+    ) -> Leaves:
+        net = self._net
         seen = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
-        reference = transport(seen)
         linears = rule.linears(net, state, noise)
         # Rules with their own way back through a block need a pass of their own; the others share this one.
         own = seen if all(each is plain_linear for each in linears) else None
         own = own or trace(net, params, x, y, linears, with_input=rule.through_blocks)
-        credits = rule.credit(net, params, state, own, noise)[0]
-        h, g, a = (_rows(net, values) for values in (seen.states, reference, credits))
-        top = g[-1].unflatten(0, (-1, GROUP)).mean(1)  # type: ignore[no-untyped-call]
-        return {
-            "hidden": _norms(h).mean(-1),
-            "grad": _norms(g).mean(-1) / GROUP,
-            "cosine": _mean_cosine(a, g),
-            "tops": top / _norms(top)[..., None],
+        h, g, a = (
+            [self._pooled(values) for values in layers]
+            for layers in (seen.states, transport(seen), rule.credit(net, params, state, own, noise)[0])
+        )
+        found = {
+            "hidden": torch.stack([norms(values) for values in h]),
+            "grad": torch.stack([norms(values) for values in g]),
+            "cosine": torch.stack([cosines(*pair) for pair in zip(a, g, strict=True)]),
+            "top": g[-1].mean(0),
         }
+        if self._reads_cls:
+            found["whole"] = torch.stack([norms(values.double().flatten(1)) for values in seen.states[:2]])
+        return found
+
+    @property
+    def _reads_cls(self) -> bool:
+        return self._net.kind == "tokens" and bool(self._net.patch_leaves)
+
+    def _pooled(self, values: Tensor) -> Tensor:
+        """[n, features] in float64; of token states that end in a cls head, the cls token."""
+        return (values[:, 0] if self._reads_cls else values).double().flatten(1)
 
 
-def _rows(net: Network, values: Credits | Sequence[Tensor]) -> Tensor:
-    """[layers, n, features] in float64; of token states that end in a cls head, the cls token."""
-    stacked = torch.stack(list(values)).double()
-    return stacked[:, :, 0] if net.kind == "tokens" and net.patch_leaves else stacked.flatten(2)
+def _is_full(y: Tensor) -> bool:
+    return y.shape[1] == GROUP
 
 
-def _norms(values: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.vector_norm(values, dim=-1)
-    return found
-
-
-def _mean_cosine(a: Tensor, g: Tensor) -> Tensor:
-    """Mean over samples whose credit and gradient are both there; NaN where none is."""
-    scale_a, scale_g = _norms(a), _norms(g)
-    ok = (scale_a > 0) & (scale_g > 0) & scale_a.isfinite() & scale_g.isfinite()
-    dots = ((a / torch.where(ok, scale_a, 1.0)[..., None]) * (g / torch.where(ok, scale_g, 1.0)[..., None])).sum(-1)
-    return torch.where(ok, dots, 0.0).sum(-1) / ok.sum(-1)
-
-
-def _sight(found: Mapping[str, Tensor]) -> Sight:
-    hidden, tops = found["hidden"], found["tops"]
+def _sight(found: Mapping[str, Tensor], tops: Tensor) -> Sight:
+    """`found` by layer and sample; `tops` are the groups' mean gradients at h_L."""
+    hidden, grad = found["hidden"].mean(-1), found["grad"].mean(-1) / GROUP
+    ratios = hidden[1:] / hidden[:-1]
+    if "whole" in found:
+        # Before the first block the cls token is the same for every sample: its size is no scale to grow from.
+        first, second = found["whole"].mean(-1)
+        ratios[0] = second / first
+    means = units(tops)
     upper = torch.triu_indices(len(tops), len(tops), offset=1)
-    pairs = (tops @ tops.T)[upper[0], upper[1]]
     return Sight(
-        growth=float((hidden[1:] / hidden[:-1]).max()),
-        grad_top=float(found["grad"][-1]),
-        direction=float(pairs.mean()),
+        growth=float(ratios.max()),
+        overflow=_overflow(hidden.tolist()),
+        grad_top=float(grad[-1]),
+        direction=float((means @ means.T)[upper[0], upper[1]].mean()),
         hidden=tuple(hidden.tolist()),
-        grad=tuple(found["grad"].tolist()),
-        cosine=tuple(found["cosine"].tolist()),
+        grad=tuple(grad.tolist()),
+        cosine=tuple(found["cosine"].nanmean(-1).tolist()),
     )
+
+
+def _overflow(hidden: Sequence[float]) -> int | None:
+    steps = enumerate(pairwise(hidden), start=1)
+    return next((layer for layer, (below, here) in steps if isfinite(below) and not isfinite(here)), None)

@@ -88,6 +88,12 @@ def finish(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> Froze
     return FrozenPass(x, y, held, tuple(reference), losses, logits.detach(), error)
 
 
+def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
+    """The rule's noise for one group: the same in the replay, another for a group with other labels."""
+    which = int.from_bytes(hashlib.sha256(y.cpu().numpy().tobytes()).digest()[:8], "big")
+    return rule.draw(net, len(y), generator(0, "probe noise", which))
+
+
 class OwnSubject(Subject):
     """A network of this package with its parameters, and the rule it was trained with."""
 
@@ -131,20 +137,14 @@ class OwnSubject(Subject):
             for name, value in self._rule.knobs().items()
         }
         rule = self._rule.bind(knobs)
-        noise = self._noise(seen.y)
+        drawn = probe_noise(self._rule, self._net, seen.y)
+        noise = {name: leaf.to(self.dtype).to(self.device) for name, leaf in drawn.items()}
         # Feedback inside the Linears changes the pass itself; any other state is tried on the one that is kept.
         if self._traced is None or self._traced[0] is not seen or type(rule).linears is not CreditRule.linears:
             linears = rule.linears(self._net, state, noise)
             whole = trace(self._net, self._params, seen.x, seen.y, linears, with_input=rule.through_blocks)
             self._traced = seen, whole
         return rule.credit(self._net, self._params, state, self._traced[1], noise)[0]
-
-    def _noise(self, y: Tensor) -> Leaves:
-        """The rule's noise for one group: the same in the replay, another for a group with other labels."""
-        assert self._rule is not None
-        which = int.from_bytes(hashlib.sha256(y.cpu().numpy().tobytes()).digest()[:8], "big")
-        drawn = self._rule.draw(self._net, len(y), generator(0, "probe noise", which))
-        return {name: leaf.to(self.dtype).to(self.device) for name, leaf in drawn.items()}
 
     def fresh_state(self, draw: int) -> Leaves | None:
         """The rule's feedback drawn anew; None where it has none."""

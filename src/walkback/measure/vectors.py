@@ -16,7 +16,7 @@ def norms(values: Tensor) -> Tensor:
     largest = values.abs().amax(-1)
     usable = (largest > 0) & largest.isfinite()
     safe = torch.where(usable, largest, 1.0)
-    found = torch.linalg.vector_norm(values / safe[:, None], dim=-1) * safe
+    found = torch.linalg.vector_norm(values / safe[..., None], dim=-1) * safe
     return torch.where(usable, found, largest)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from walkback.judge.document import plain
 from walkback.render.cells import Cell
 
 Mark = Literal["line", "points", "both", "bars"]
@@ -47,6 +48,12 @@ class Series:
     """The ends of a band or of error bars."""
     mark: Mark = "line"
 
+    def to_json(self) -> dict[str, Any]:
+        named = {"x": self.x, "y": self.y, "low": self.low, "high": self.high}
+        return {"label": self.label} | {
+            name: [None if value is None else float(value) for value in values] for name, values in named.items()
+        }
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -65,6 +72,17 @@ class Plot:
     events: tuple[tuple[float, str], ...] = ()
     """Marks along x, such as the epoch at which a detector first fires."""
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "x_label": self.x_label,
+            "y_label": self.y_label,
+            "series": [series.to_json() for series in self.series],
+            "levels": dict(self.levels),
+            "ticks": list(self.ticks),
+            "events": [{"x": x, "name": name} for x, name in self.events],
+        }
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -76,6 +94,10 @@ class Grid:
     cells: tuple[tuple[str, ...], ...]
     """`trustworthy`, `walked_back`, `inconclusive` or any other short word."""
 
+    def to_json(self) -> dict[str, Any]:
+        cells = [list(row) for row in self.cells]
+        return {"title": self.title, "columns": list(self.columns), "rows": list(self.rows), "cells": cells}
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -85,6 +107,10 @@ class Figure:
     caption: str
     columns: int = 2
     """Plots side by side."""
+
+    def to_json(self) -> dict[str, Any]:
+        plots = [plot.to_json() for plot in self.plots]
+        return {"name": self.name, "title": self.title, "caption": self.caption, "plots": plots}
 
 
 @dataclass(frozen=True)
@@ -121,15 +147,18 @@ class Story:
     """How to obtain it again."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        """Everything the pages show, drawn values too; a number that is not finite is null."""
+        whole = {
             "format": 1,
             "name": self.name,
             "title": self.title,
             "question": self.question,
             "findings": [finding.to_json() for finding in self.findings],
             "tables": [table.to_json() for table in self.tables],
-            "figures": [{"name": f.name, "title": f.title, "caption": f.caption} for f in self.figures],
+            "figures": [figure.to_json() for figure in self.figures],
             "facts": list(self.facts),
             "runs": list(self.runs),
             "commands": list(self.commands),
         }
+        found: dict[str, Any] = plain(whole)
+        return found

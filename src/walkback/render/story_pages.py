@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from markupsafe import Markup
 
-from walkback.core.files import explained, write_atomic
+from walkback.core.files import drop_leftovers, explained, write_atomic
 from walkback.render import latex, markdown
+from walkback.render.columns import fitting
 from walkback.render.drawing import draw
 from walkback.render.html import pages
 from walkback.render.sections import Section
@@ -28,11 +31,12 @@ def save_story(story: Story, folder: Path) -> list[Path]:
         files[f"{table.name}.md"] = table_markdown(table).encode()
         files[f"{table.name}.tex"] = table_latex(table).encode()
     files["study.md"] = story_markdown(story).encode()
-    files["index.html"] = story_page(story, {name: inline(data) for name, data in drawings.items()}).encode()
+    files["index.html"] = story_page(story, {name: inline(data, name) for name, data in drawings.items()}).encode()
     files[STORY] = (json.dumps(story.to_json(), indent=1, allow_nan=False) + "\n").encode()
     with explained(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
+        drop_leftovers(folder / name)
         write_atomic(folder / name, data)
     return [folder / name for name in files]
 
@@ -43,14 +47,28 @@ def table_markdown(table: Table) -> str:
 
 
 def table_latex(table: Table) -> str:
+    section = _section(table)
     parts = [
         r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
         "\\begingroup\\sloppy",
-        *latex.laid_out(_section(table), "l" * len(table.heads)),
+        *_latex_parts(section),
         f"{latex.breakable(table.caption)}\\par",
         "\\endgroup",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _latex_parts(section: Section) -> list[str]:
+    """The table in as few pieces as fit a page's width, one below the other; each begins with the first column."""
+    pieces = fitting(section.heads, section.rows)
+    lines: list[str] = []
+    for number, (columns, layout) in enumerate(pieces, start=1):
+        heads, *rows = ([row[column] for column in columns] for row in (section.heads, *section.rows))
+        title = section.title if len(pieces) == 1 else f"{section.title} ({number} of {len(pieces)})"
+        notes = section.notes if number == len(pieces) else ()
+        piece = replace(section, title=title, heads=tuple(heads), rows=tuple(map(tuple, rows)), notes=notes)
+        lines += latex.laid_out(piece, layout)
+    return lines
 
 
 def story_markdown(story: Story) -> str:
@@ -72,13 +90,21 @@ def story_markdown(story: Story) -> str:
 
 def story_page(story: Story, drawings: dict[str, Markup]) -> str:
     """One self-contained page."""
-    return pages().get_template("study.html").render(story=story, drawings=drawings)
+    reasons = {table.name: _section(table).notes for table in story.tables}
+    return pages().get_template("study.html").render(story=story, drawings=drawings, reasons=reasons)
 
 
-def inline(drawing: bytes) -> Markup:
-    """An SVG without what stands before its root, so that a page may hold it."""
+def inline(drawing: bytes, name: str) -> Markup:
+    """An SVG as part of a page: without what stands before its root, and with names that no other drawing has.
+
+    It may shrink a little on a narrow screen; then it is scrolled, since its words must stay readable.
+    """
     text = drawing.decode()
-    return Markup(text[text.index("<svg") :])
+    text = text[text.index("<svg") :]
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    width = re.search(r'width="([\d.]+)pt"', text)
+    least = f' style="min-width: {0.8 * float(width[1]):.0f}pt"' if width else ""
+    return Markup(text.replace("<svg", f"<svg{least}", 1))
 
 
 def _section(table: Table) -> Section:

@@ -6,11 +6,15 @@ can be interrupted at any point; the next call goes on where it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from walkback.core.errors import InputError, WalkbackError, unknown
+from walkback.core.files import drop_leftovers
 from walkback.core.measurements import Measurements
 from walkback.render.save import MEASUREMENTS
 from walkback.render.story import Story
@@ -18,7 +22,7 @@ from walkback.render.story_pages import save_story
 from walkback.studies import STUDIES, run, store
 from walkback.studies.laboratory import Laboratory
 from walkback.studies.observer import Watcher
-from walkback.studies.results import FUNCTIONAL, Results
+from walkback.studies.results import AGAIN, FUNCTIONAL, Results, close_name
 from walkback.studies.scale import Scale
 from walkback.studies.shelf import baselines
 from walkback.studies.study import Study
@@ -36,26 +40,41 @@ class Conducted:
     results: tuple[run.Result, ...]
     stories: tuple[Story, ...]
     """Empty while a run is unfinished."""
+    unmeasured: int = 0
+    """Measurements for which there was no time."""
 
     @property
     def unfinished(self) -> int:
-        return sum(result.status != "done" for result in self.results)
+        return self.unmeasured + sum(result.status != "done" for result in self.results)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A measurement to take of a run, and the file it goes into."""
+
+    recipe: Recipe
+    name: str
+    take: Callable[[store.Run, Recipe], Measurements]
 
 
 def conduct(studies: Mapping[str, Study], scale: Scale, options: run.Options, listener: run.Listener) -> Conducted:
     """Carry studies out below `options.out`."""
+    deadline = math.inf if options.max_seconds is None else time.monotonic() + options.max_seconds
     recipes = _recipes(studies.values(), scale)
     folder = options.out / RUNS
-    watcher = Watcher(closely=_closely(scale))
-    training = run.Options(**{**vars(options), "out": folder, "resume": True})
+    # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at.
+    watcher = Watcher(closely=_closely([*all_studies().values(), *studies.values()], scale))
+    training = replace(options, out=folder, resume=True)
     results = run.train([recipe.config for recipe in recipes], training, listener, observer=watcher)
     if any(result.status != "done" for result in results):
         return Conducted(tuple(results), ())
+    _refuse_unseen(recipes, _closely(studies.values(), scale), folder)
     laboratory = Laboratory(options.data_root, run.choose_device(options.device))
-    _measure(recipes, folder, laboratory, listener)
-    functional = {resolve(c).name: resolve(c) for study in studies.values() for c in study.functional(scale)}
-    _measure_functional(list(functional.values()), folder, laboratory, scale, listener)
-    return Conducted(tuple(results), tell(studies, scale, options.out))
+    jobs = [Job(recipe, MEASUREMENTS, laboratory.measure) for recipe in recipes]
+    finite = partial(laboratory.measure_functional, samples=scale.functional_samples)
+    jobs += [Job(recipe, FUNCTIONAL, finite) for recipe in _functional(studies.values(), scale)]
+    left = _measure(jobs, folder, listener, deadline)
+    return Conducted(tuple(results), () if left else tell(studies, scale, options.out), left)
 
 
 def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, ...]:
@@ -63,7 +82,8 @@ def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, 
     results = Results(out / RUNS)
     stories = []
     for name, study in studies.items():
-        story = study.tell(results, scale)
+        own = {recipe.name for recipe in _recipes([study], scale)}
+        story = study.tell(results.limited_to(own), scale)
         save_story(story, out / name)
         stories.append(story)
     return tuple(stories)
@@ -74,8 +94,10 @@ def all_studies() -> dict[str, Study]:
 
 
 def studies_of(names: Sequence[str]) -> dict[str, Study]:
-    """The named studies, once each; names are written with hyphens."""
+    """The named studies, once each, or all of them; names are written with hyphens."""
     known = all_studies()
+    if list(names) == ["all"]:
+        return known
     for name in names:
         if name not in known:
             raise unknown("study", name, known)
@@ -92,7 +114,8 @@ def _recipes(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
     """Every run the studies need, once, with the baselines of those that are judged."""
     found: dict[str, Recipe] = {}
     for study in studies:
-        for config in [*study.runs(scale), *study.judged(scale)]:
+        looked_at = [config for config, _ in study.closely(scale)]
+        for config in [*study.runs(scale), *study.judged(scale), *looked_at, *study.functional(scale)]:
             recipe = resolve(config)
             found.setdefault(recipe.name, recipe)
         for config in study.judged(scale):
@@ -101,32 +124,44 @@ def _recipes(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
     return list(found.values())
 
 
-def _closely(scale: Scale) -> dict[str, set[int]]:
-    """The epochs that any study of the catalog wants of a run: it is trained once, whoever asks first."""
+def _closely(studies: Iterable[Study], scale: Scale) -> dict[str, set[int]]:
+    """By run, the epochs that any of these studies wants to see in full."""
     found: dict[str, set[int]] = {}
-    for study in all_studies().values():
+    for study in studies:
         for config, epochs in study.closely(scale):
             found.setdefault(resolve(config).name, set()).update(epochs)
     return found
 
 
-def _measure(recipes: Sequence[Recipe], folder: Path, laboratory: Laboratory, listener: run.Listener) -> None:
-    for done, recipe in enumerate(recipes):
-        listener.measuring(recipe.name, done, len(recipes))
-        found = store.open_run(folder / recipe.name, without=(store.MODEL, store.RULE))
-        if not _is_measured(found, MEASUREMENTS):
-            laboratory.measure(_whole(found), recipe).save(found.path / MEASUREMENTS)
+def _functional(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
+    found = (resolve(config) for study in studies for config in study.functional(scale))
+    return list({recipe.name: recipe for recipe in found}.values())
 
 
-def _measure_functional(
-    recipes: Sequence[Recipe], folder: Path, laboratory: Laboratory, scale: Scale, listener: run.Listener
-) -> None:
-    for done, recipe in enumerate(recipes):
-        listener.measuring(recipe.name, done, len(recipes))
+def _refuse_unseen(recipes: Sequence[Recipe], closely: Mapping[str, Collection[int]], folder: Path) -> None:
+    """A run that was trained by other means has no detectors in its log: that must not read as if none had fired."""
+    for recipe in recipes:
         found = store.open_run(folder / recipe.name, without=(store.MODEL, store.RULE))
-        if not _is_measured(found, FUNCTIONAL):
-            taken = laboratory.measure_functional(_whole(found), recipe, samples=scale.functional_samples)
-            taken.save(found.path / FUNCTIONAL)
+        if any("growth" not in row for row in found.log()):
+            raise InputError(f"{found.path} was trained without detectors in its log. {AGAIN}")
+        for epoch in sorted(closely.get(recipe.name, ())):
+            if not (found.path / close_name(epoch)).is_file():
+                raise InputError(f"{found.path} was trained without being measured after epoch {epoch}. {AGAIN}")
+
+
+def _measure(jobs: Sequence[Job], folder: Path, listener: run.Listener, deadline: float) -> int:
+    """Take what is missing, and return how much is left when the time is up."""
+    for done, job in enumerate(jobs):
+        listener.measuring(job.recipe.name, done, len(jobs))
+        found = store.open_run(folder / job.recipe.name, without=(store.MODEL, store.RULE))
+        if _is_measured(found, job.name):
+            continue
+        if time.monotonic() >= deadline:
+            return len(jobs) - done
+        taken = job.take(_whole(found), job.recipe)
+        drop_leftovers(found.path / job.name)
+        taken.save(found.path / job.name)
+    return 0
 
 
 def _is_measured(found: store.Run, name: str) -> bool:

@@ -9,14 +9,18 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from walkback.core.files import explained
+from walkback.core.errors import InputError
+from walkback.core.files import drop_leftovers, explained
+from walkback.core.measurements import GROUP
 from walkback.data.dataset import Dataset
 from walkback.data.feed import TestSet
 from walkback.measure.detect import Detectors
 from walkback.studies.laboratory import SAMPLES, look
-from walkback.studies.results import CLOSELY
+from walkback.studies.results import close_name
+from walkback.studies.run import free_memory
 from walkback.studies.store import Run
 from walkback.training.driver import Driver
+from walkback.training.plan import count_step
 
 
 @dataclass
@@ -29,6 +33,10 @@ class Watcher:
     """By run name, the epochs after which it is measured in full."""
     _known: WeakKeyDictionary[Driver, Detectors] = field(default_factory=WeakKeyDictionary, repr=False)
 
+    def __post_init__(self) -> None:
+        if type(self.every) is not int or self.every < 1:
+            raise InputError(f"watch is {self.every!r}; expected a whole number of epochs, at least 1.")
+
     def after_epoch(
         self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device
     ) -> list[dict[str, Any]]:
@@ -39,7 +47,7 @@ class Watcher:
         if driver not in self._known:
             first = driver.recipes[0]
             tests = TestSet(data, first.dtype, device, batch=SAMPLES).batches()
-            self._known[driver] = Detectors(first.net, first.rule, *tests[0])
+            self._known[driver] = Detectors(first.net, first.rule, *tests[0], at_once=_at_once(driver, device))
         return [sight.to_json() for sight in self._known[driver].look(driver)]
 
     def _look_closely(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
@@ -53,7 +61,15 @@ class Watcher:
                     {name: leaf.to(device) for name, leaf in leaves.items()}
                     for leaves in (snapshot.params, snapshot.state)
                 )
-                folder = run.path / CLOSELY
-                with explained(folder, "create"):
-                    folder.mkdir(exist_ok=True)
-                look(recipe, params, state, tests).save(folder / f"{driver.epoch:04d}.npz")
+                path = run.path / close_name(driver.epoch)
+                with explained(path.parent, "create"):
+                    path.parent.mkdir(exist_ok=True)
+                drop_leftovers(path)
+                look(recipe, params, state, tests).save(path)
+
+
+def _at_once(driver: Driver, device: torch.device) -> int:
+    """Groups of samples that fit into memory at once, beside the models in training."""
+    first = driver.recipes[0]
+    each = count_step(first).bytes_made * GROUP // first.config.batch
+    return max(1, min(SAMPLES // GROUP, free_memory(device) // (len(driver.recipes) * each)))

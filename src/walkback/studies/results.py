@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,12 @@ from walkback.training.recipe import Recipe, resolve
 FUNCTIONAL = "functional.npz"
 CLOSELY = "epochs"
 """Folder of a run's measurements while it trained."""
+AGAIN = "Move that folder away and conduct the study again: the run is trained anew, and looked at."
+
+
+def close_name(epoch: int) -> str:
+    """The file, in a run's folder, of what was measured after an epoch."""
+    return f"{CLOSELY}/{epoch:04d}.npz"
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,10 @@ class Case:
 
     def close(self, epoch: int) -> Measurements:
         """What was measured after an epoch."""
-        return self._stored(f"{CLOSELY}/{epoch:04d}.npz")
+        name = close_name(epoch)
+        if not (self.run.path / name).is_file():
+            raise InputError(f"{self.run.path} was trained without being measured after epoch {epoch}. {AGAIN}")
+        return self._stored(name)
 
     @cached_property
     def report(self) -> DiagnosticReport:
@@ -76,11 +85,15 @@ class Case:
 class Results:
     """The stored results in one folder of runs."""
 
-    def __init__(self, folder: Path, judging: Judging | None = None):
+    def __init__(self, folder: Path, judging: Judging | None = None, shelf: Shelf | None = None):
         self.folder = folder
         self.judging = judging or Judging()
-        self.shelf = Shelf(folder, without=(store.MODEL, store.RULE))
+        self.shelf = shelf or Shelf(folder, without=(store.MODEL, store.RULE))
         self._known: dict[str, Case] = {}
+
+    def limited_to(self, names: Collection[str]) -> Results:
+        """The results of these runs alone: what a study says must not depend on which others share its folder."""
+        return Results(self.folder, self.judging, self.shelf.limited_to(names))
 
     def case(self, config: RunConfig) -> Case:
         """The finished run of this configuration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,13 @@ class Shelf:
                 self._runs[path.name] = store.open_run(path, without)
             except InputError as error:
                 self.notes.append(f"{path.name} was left out: {error}")
+
+    def limited_to(self, names: Collection[str]) -> Shelf:
+        """The same shelf, with these runs alone in sight: what else lies in the folder has no say."""
+        found = copy(self)
+        found._runs = {name: run for name, run in self._runs.items() if name in names}
+        found.notes = [note for note in self.notes if note.partition(" ")[0] in names]
+        return found
 
     def finished(self, recipe: Recipe) -> store.Run | None:
         """The finished run of this recipe; None where there is none."""

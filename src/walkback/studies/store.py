@@ -46,6 +46,10 @@ PREVIOUS = "resume.previous.safetensors"
 members still have one epoch in common."""
 
 
+class TakenError(InputError):
+    """Another process has this run just now; later it is free, or finished."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """What `resume.safetensors` holds."""
@@ -87,13 +91,13 @@ class Run:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Only now does the record hold still: another process may have ended since it was read.
                 if open_run(self.path).is_done and not self.is_done:
-                    raise InputError(f"Another process has just finished {self.path}. Give the same command again.")
+                    raise TakenError(f"Another process has just finished {self.path}. Give the same command again.")
                 for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while writing
                     leftover.unlink()
             except BlockingIOError:
                 self.unlock()
                 message = f"Another process is training {self.path}. Wait for it, or use another --out."
-                raise InputError(message) from None
+                raise TakenError(message) from None
             except BaseException:
                 self.unlock()
                 raise

@@ -179,6 +179,7 @@ class Fleet(Driver):
             self._calibrate(self._params, self._statistics)
 
     def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+        self._set_buffers()
         each = vmap(function, in_dims=(0, 0, 0, None, None, None))
         found: Leaves = each(self._params, self._state, self._knobs, x, y, noise)
         return found

@@ -76,6 +76,7 @@ class Single(Driver):
             self._calibrate(self._params, self._recipe.net.statistics)
 
     def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+        self._set_buffers()
         found = function(self._params, self._state, self._knobs, x, y, noise)
         return {name: value[None] for name, value in found.items()}
 

@@ -31,27 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("studies"), help="folder for runs and pages")
     parser.add_argument("--render", action="store_true", help="tell from stored results alone")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    parser.add_argument("--max-seconds", type=float, help="stop training at the first checkpoint after this long")
+    parser.add_argument("--max-seconds", type=float, help="stop at the first checkpoint after this long")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
     parser.add_argument("--quiet", action="store_true", help="print nothing but results")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per study")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per study (or fleet)")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.max_seconds is not None and not args.max_seconds > 0:
         raise InputError(f"--max-seconds is {args.max_seconds}; expected more than 0.")
     from walkback.cli.progress import Bar
-    from walkback.studies.conduct import all_studies, conduct, studies_of, tell
+    from walkback.studies.conduct import conduct, studies_of, tell
     from walkback.studies.run import Options
     from walkback.studies.scale import scale_of
 
-    names = list(all_studies()) if args.names == ["all"] else args.names
     scale = scale_of(args.scale)
-    studies = studies_of(names)
+    studies = studies_of(args.names)
     if args.render:
-        stories = tell(studies, scale, args.out)
-        return _print(args, stories)
+        return _print(args, tell(studies, scale, args.out))
     options = Options(
         out=args.out,
         device=args.device,
@@ -60,25 +58,24 @@ def run(args: argparse.Namespace) -> int:
         command=("walkback", *sys.argv[1:]),
     )
     if args.dry_run:
-        return _dry_run(studies, scale, options)
+        return _dry_run(args, studies, scale, options)
     bar = Bar(quiet=args.quiet or args.json)
     try:
         done = conduct(studies, scale, options, bar)
     finally:
         bar.close()
     if done.unfinished:
-        print(f"walkback: {done.unfinished} runs are unfinished; the same command goes on.", file=sys.stderr)
+        what = "measurements are missing" if done.unmeasured else "runs are unfinished"
+        print(f"walkback: {done.unfinished} {what}; the same command goes on.", file=sys.stderr)
         return EXIT_UNFINISHED
     return _print(args, done.stories)
 
 
-def _dry_run(studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
-    from rich.console import Console
-
-    from walkback.cli.progress import plan_table
+def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
+    from walkback.cli.progress import print_plan
     from walkback.studies.conduct import plan_of
 
-    Console(highlight=False).print(plan_table(plan_of(studies, scale, options)))
+    print_plan(plan_of(studies, scale, options), as_json=args.json)
     return EXIT_DONE
 
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 
-from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, run_settings
+from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, memory_of, run_settings
 from walkback.core.config import RunConfig
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", nargs="+", default=["bp"], metavar="METHOD", help="methods to train")
     add_grid_arguments(parser)
     add_run_arguments(parser)
+    parser.add_argument("--watch", type=int, metavar="K", help="detectors look every K epochs and write into the log")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--json", action="store_true", help="print one JSON object per run")
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     bar = Bar(quiet=args.quiet or args.json)
     try:
         command = ["walkback", *sys.argv[1:]]
-        results = train(args.method, command=command, listener=bar, **how, **common)
+        results = train(args.method, command=command, listener=bar, watch=args.watch, **how, **common)
     finally:
         bar.close()
     if args.json:
@@ -60,21 +61,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _dry_run(args: argparse.Namespace, configs: list[RunConfig]) -> int:
-    from rich.console import Console
-
-    from walkback.cli.progress import plan_table
+    from walkback.cli.progress import print_plan
     from walkback.studies.run import Options, make_plan, refuse_twins
     from walkback.training.recipe import resolve
 
     recipes = [resolve(config) for config in configs]
     refuse_twins(recipes)
-    options = Options(out=args.out, device=args.device, driver=args.driver)
-    groups = make_plan(recipes, [()] * len(recipes), options)
-    if args.json:
-        for group in groups:
-            methods = [recipe.method for recipe in group.recipes]
-            facts = {"driver": group.driver, "seconds": group.seconds, "memory": group.memory, "methods": methods}
-            print(json.dumps(facts))
-    else:
-        Console(highlight=False).print(plan_table(groups))
+    options = Options(out=args.out, device=args.device, driver=args.driver, memory=memory_of(args.memory))
+    print_plan(make_plan(recipes, [()] * len(recipes), options), as_json=args.json)
     return EXIT_DONE

@@ -1,0 +1,46 @@
+"""Fill the reporting checklist and a "how we measured" section for a paper from diagnosed runs.
+
+example: walkback checklist runs/dfa* --format tex --out measured.tex
+
+Reads each run's report.json, which `walkback diagnose` writes; measures nothing. Runs that differ in their seed only
+are told together. What the cards do not know stays [TODO].
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from walkback.core.errors import EXIT_DONE
+
+CHOICES = ("text", "md", "tex", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = "diagnosed runs, folders of those, or report.json files"
+    parser.add_argument("cards", nargs="+", type=Path, metavar="RUN", help=what)
+    parser.add_argument("--format", choices=CHOICES, help="what to write (default: as --out ends, else text)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of printing")
+
+
+def run(args: argparse.Namespace) -> int:
+    from walkback.cli.commands.render import find_cards
+    from walkback.core.files import explained, write_atomic
+    from walkback.judge.card import read_card
+    from walkback.render.reporting import reporting
+
+    paths = dict.fromkeys(path for given in args.cards for path in find_cards(given))
+    text = reporting([read_card(path) for path in paths], _form(args))
+    if args.out is None:
+        print(text, end="")
+        return EXIT_DONE
+    with explained(args.out.parent, "create"):
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(args.out, text.encode())
+    print(args.out)
+    return EXIT_DONE
+
+
+def _form(args: argparse.Namespace) -> str:
+    ending = "" if args.out is None else args.out.suffix.removeprefix(".")
+    return args.format or (ending if ending in CHOICES else "text")

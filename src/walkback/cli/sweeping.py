@@ -1,0 +1,62 @@
+"""What a person watching a sweep sees: the plan, a bar of jobs, and a line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from walkback.cli.progress import plan_table
+from walkback.sweeping.sweep import Listener
+from walkback.training.plan import Group
+
+
+class SweepBar(Listener):
+    """Prints on stderr; the bar only on a terminal."""
+
+    def __init__(self, quiet: bool):
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._shows_bar = not quiet and sys.stderr.isatty()
+        self._progress: Progress | None = None
+        self._groups: list[Group] = []
+
+    def planned(self, groups: Sequence[Group], finished: int) -> None:
+        self._groups = list(groups)
+        if finished:
+            self._console.print(f"{finished} finished run{'s' if finished > 1 else ''} skipped")
+        if not groups:
+            return
+        self._console.print(plan_table(groups))
+        if self._shows_bar:
+            columns = (TextColumn("sweep"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeElapsedColumn())
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._progress.add_task("", total=len(groups))
+            self._progress.start()
+
+    def ended(self, job: int) -> None:
+        self._console.print(f"{self._name(job)}: done")
+        self._advance()
+
+    def lost(self, job: int, reason: str, tries_left: int) -> None:
+        again = f"trying again ({tries_left} tr{'y' if tries_left == 1 else 'ies'} left)"
+        self._console.print(f"{self._name(job)}: its worker was lost: {reason}; {again}", markup=False)
+
+    def failed(self, job: int, reason: str) -> None:
+        self._advance()
+
+    def said(self, job: int, note: str) -> None:
+        self._console.print(f"{self._name(job)}: {note}", markup=False)
+
+    def close(self) -> None:
+        if self._progress:
+            self._progress.stop()
+            self._progress = None
+
+    def _name(self, job: int) -> str:
+        return f"job {job + 1}/{len(self._groups)} ({self._groups[job].label})"
+
+    def _advance(self) -> None:
+        if self._progress:
+            self._progress.advance(self._progress.task_ids[0])

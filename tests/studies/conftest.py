@@ -1,0 +1,28 @@
+"""Lets studies' tests plant measurements, and shares one folder of real runs between the slow ones."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    """Carries a study out at smoke scale and returns its story: `story = smoke("primary-audit")`."""
+    from walkback.studies.conduct import conduct, studies_of
+    from walkback.studies.run import Listener, Options
+    from walkback.studies.scale import SMOKE
+
+    out = tmp_path_factory.mktemp("studies")
+
+    def carry_out(name: str):
+        done = conduct(studies_of([name]), SMOKE, Options(out=out, device="cpu"), Listener())
+        assert done.unfinished == 0
+        (story,) = done.stories
+        assert (out / name / "index.html").is_file()
+        return story
+
+    return carry_out

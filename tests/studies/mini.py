@@ -1,0 +1,91 @@
+"""Two small studies for tests of the framework: seconds of training, and something of everything a study can have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from walkback.core.config import RunConfig
+from walkback.render.cells import Cell
+from walkback.render.story import Figure, Finding, Grid, Plot, Series, Story, Table
+from walkback.studies.results import Results
+from walkback.studies.scale import Place, Scale
+from walkback.studies.study import Study
+from walkback.studies.telling import caption, fires, first_epoch, label, numbers, over_seeds, story, verdict
+
+SCALE = Scale(
+    name="smoke",
+    seeds=(1,),
+    settings={"lr": 0.01, "batch": 32},
+    places={"resmlp": Place("resmlp:d=8,depth=2", "prototypes:train=128,test=256,dim=6,prototypes=8,labels=4")},
+    epochs={"full": 3},
+    functional_samples=256,
+    words="as small as it gets",
+)
+HEADS = ("method", "accuracy", "shell", "Γ (A1)", "D1 first", "three", "loss of epoch 1")
+
+
+class Mini(Study):
+    """Backprop and DFA, one of them looked at closely and in finite steps."""
+
+    name = "mini"
+    methods: tuple[str, ...] = ("bp", "dfa")
+
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs(list(self.methods))
+
+    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+        return [(config, (1, 2)) for config in scale.runs(["dfa"])]
+
+    def functional(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs(["dfa"])
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        methods = results.by_method(self.runs(scale))
+        cases = [case for found in methods.values() for case in found]
+        (looked_at,) = results.cases(scale.runs(["dfa"]))
+        rows = tuple(
+            (
+                Cell(label(method)),
+                over_seeds([case.accuracy for case in found], ".3f"),
+                over_seeds(found[0].report.evidence.frozen.get("method_shell", ()), ".3f"),
+                numbers(found, lambda case: case.report.quantities.aggregates.a1, "+.3f"),
+                Cell(str(first_epoch(found[0], fires("D1", found[0].report.thresholds)) or "never")),
+                verdict(found, "three"),
+                Cell(f"{found[0].log[0]['loss']:.3f}", found[0].log[0]["loss"]),
+            )
+            for method, found in methods.items()
+        )
+        curves = tuple(
+            Series(label(method), range(1, 4), [row["test_acc"] for row in found[0].log])
+            for method, found in methods.items()
+        )
+        early = [float(looked_at.close(epoch).arrays["grad_norm"][-1].mean()) for epoch in (1, 2)]
+        rho = float(looked_at.functional.arrays["rho"].mean())
+        verdicts = tuple((found[0].report.verdict,) for found in methods.values())
+        plots = (
+            Plot("Accuracy", "epoch", "test accuracy", curves, levels={"chance": 0.25}),
+            Grid("Verdicts", ("three",), tuple(map(label, methods)), verdicts),
+        )
+        return story(
+            self.name,
+            "Mini",
+            "Does the framework work?",
+            scale,
+            cases,
+            [Finding("Finite steps were taken.", abs(rho) <= 1, f"ρ = {rho:+.3f}; early gradients {early[0]:.3g}.")],
+            tables=[Table("table", "All of it", HEADS, rows, caption(scale, cases))],
+            figures=[Figure("figure", "Curves", plots, caption(scale, cases))],
+        )
+
+
+class Other(Mini):
+    """Shares two of its runs with the first, and looks at another seed of one."""
+
+    name = "other"
+    methods = ("dfa", "fa")
+
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return [*super().runs(scale), *scale.runs(["dfa"], seeds=[7])]
+
+
+STUDIES: dict[str, Study] = {"mini": Mini(), "other": Other()}

@@ -1,0 +1,96 @@
+"""Mode 1 across networks: the findings follow the flags of each network and rule."""
+
+from __future__ import annotations
+
+import pytest
+from planted import Bed, cells, finding, holds, plant_all
+
+from walkback.studies.catalog.cross_architecture import NETWORKS, STUDY, runs_at
+from walkback.studies.scale import SMOKE
+from walkback.studies.telling import label
+from walkback.training.recipe import resolve
+
+CALM = {"accuracy": 0.6, "shell": 0.4, "look": {"cosines": 1.0}}
+GROWN = {"accuracy": [0.30, 0.31], "shell": 0.35, "bp_shell": 0.57, "look": {"growth": 200.0, "grad": 1e-5}}
+LOST = GROWN | {"look": {"growth": 200.0, "grad": 1e-9}}
+PUBLISHED = {
+    "resmlp": {"BP": CALM, "FA": GROWN, "DFA": LOST},
+    "no_norm": {"BP": CALM, "FA": GROWN, "DFA": GROWN},
+    "vit": {"BP": CALM, "FA": LOST, "DFA": LOST},
+    "student": {"BP": CALM | {"accuracy": 0.796, "shell": 0.908}, "other": GROWN | {"shell": 0.908}},
+    "cnn": {"BP": CALM, "FA": GROWN, "DFA": GROWN},
+}
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory):
+    """The published table, planted once."""
+    made = Bed(tmp_path_factory.mktemp("networks"))
+    for place, given in PUBLISHED.items():
+        plant_all(made, runs_at(place, SMOKE), given)
+    return made
+
+
+def told(bed, place=None, method="", given=None, seeds=SMOKE.seeds):
+    """What is said where one method on one network is changed, in some seeds; afterwards all is as it was."""
+    if place is None:
+        return STUDY.tell(bed.results(), SMOKE)
+    own = [c for c in runs_at(place, SMOKE) if label(resolve(c).method) == method and c.seed in seeds]
+    plant_all(bed, own, {method: given})
+    story = STUDY.tell(bed.results(), SMOKE)
+    plant_all(bed, runs_at(place, SMOKE), PUBLISHED[place])
+    return story
+
+
+def test_the_published_table_bears_out_every_claim(bed):
+    story = told(bed)
+    assert [each.claim for each in story.findings if each.holds is not True] == []
+    assert cells(story, "mode-1", "reference valid") == {
+        "ResMLP": "yes / yes / no",
+        "ResMLP, no norm": "yes / yes / yes",
+        "ViT-Mini": "yes / no / no",
+        "StudentNet": "yes / yes / yes",
+        "CNN, BatchNorm": "yes / yes / yes",
+    }
+    assert set(cells(story, "mode-1", "scale stable").values()) == {"yes / no / no"}
+    assert cells(story, "flags", "three")["ResMLP: DFA"] == "walked back (D1, D2, D3)"
+    assert cells(story, "flags", "depth useful")["StudentNet: DFA"] == "NOT INFORMATIVE"
+
+
+@pytest.mark.parametrize(
+    ("place", "method", "given", "claim"),
+    [
+        ("no_norm", "DFA", LOST, "Without a terminal norm"),
+        ("student", "FA", CALM, "Scale growth"),
+        ("resmlp", "DFA", GROWN, "With a terminal norm"),
+        ("resmlp", "FA", LOST, "Modes belong"),
+        ("cnn", "DFA", LOST, "On the CNN"),
+        ("cnn", "BP", GROWN, "Backprop raises neither"),
+        ("vit", "FA", LOST | {"accuracy": 0.61}, "On the ViT"),
+        ("student", "BP", CALM | {"accuracy": 0.95, "shell": 0.908}, "On StudentNet"),
+    ],
+)
+def test_one_planted_exception_refutes_a_claim_by_name(bed, place, method, given, claim):
+    story = told(bed, place, method, given)
+    assert holds(story, claim) is False
+    if claim not in ("Modes belong", "On the CNN", "On StudentNet"):
+        assert method in finding(story, claim).said.partition("against it")[2]
+
+
+def test_seeds_that_differ_leave_a_claim_open(bed):
+    story = told(bed, "resmlp", "DFA", GROWN, seeds=SMOKE.seeds[:1])
+    assert holds(story, "With a terminal norm") is None
+    assert cells(story, "mode-1", "reference valid")["ResMLP"] == "yes / yes / no in 1 of 2"
+
+
+def test_it_says_rightly_which_networks_have_a_terminal_norm():
+    for place, where in NETWORKS.items():
+        recipe = resolve(runs_at(place, SMOKE)[0])
+        assert ("head.norm.weight" in recipe.params()) is where.normed
+
+
+@pytest.mark.slow
+def test_smoke(smoke):
+    story = smoke("cross-architecture")
+    assert holds(story, "Backprop raises neither") is True
+    assert holds(story, "Without a terminal norm") is True

@@ -1,0 +1,111 @@
+"""Strategies on planted cases: the published audits, and what a change of one case does to the claims."""
+
+from __future__ import annotations
+
+import pytest
+from planted import Bed, cells, holds, plant_all
+
+from walkback.judge.sweep import STRATEGIES
+from walkback.studies.catalog.decision_utility import FOUR, STUDY, THREE
+from walkback.studies.scale import SMOKE
+from walkback.studies.telling import label
+from walkback.training.recipe import resolve
+
+
+def case(accuracy, growth, grad, drift, shell=0.349):
+    return {"accuracy": accuracy, "shell": shell, "look": {"growth": growth, "grad": grad, "group_cos": drift}}
+
+
+BP = case(0.615, 1.3, 4e-4, 0.099)
+RESMLP = {
+    "BP": BP,
+    "EP": case(0.316, 11.6, 1.3e-4, 0.02),
+    "DFA": case(0.306, 237.0, 4.2e-9, 0.16),
+    "State Bridge": case(0.205, 12000.0, 1e-9, 0.53),
+    "Credit Bridge": case(0.289, 96.0, 1e-9, 0.37),
+    "other": case(0.41, 8.0, 1e-6, 0.1),
+}
+WIDE = {"BP": BP, "FA": case(0.345, 10.0, 1e-6, 0.1), "DFA": RESMLP["DFA"]}
+VIT = {"BP": BP, "other": case(0.2, 1e4, 1e-9, 0.1)}
+
+
+GIVEN = {"resmlp": RESMLP, "wide": WIDE, "vit": VIT}
+
+
+def runs(place, method=None):
+    """The study's runs at a place, of one method where it is named."""
+    found = [c for c in STUDY.runs(SMOKE) if str(c.arch) == SMOKE.places[place].arch]
+    return [c for c in found if method in (None, label(resolve(c).method))]
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory):
+    """The published cases, planted once."""
+    made = Bed(tmp_path_factory.mktemp("cases"))
+    for place, given in GIVEN.items():
+        plant_all(made, runs(place), given)
+    return made
+
+
+@pytest.fixture(scope="module")
+def published(bed):
+    return STUDY.tell(bed.results(), SMOKE)
+
+
+def changed(bed, place, method, given):
+    """What is said where one case is changed; afterwards all is as it was."""
+    bed.plant(runs(place, method), **given)
+    story = STUDY.tell(bed.results(), SMOKE)
+    plant_all(bed, runs(place), GIVEN[place])
+    return story
+
+
+def test_the_published_figures_bear_out_all_but_that_mode_1_is_needed(published):
+    story = published
+    assert [each.claim for each in story.findings if each.holds is not True] == [
+        "Mode 1 and depth utility each find a case that the other misses."
+    ]
+    assert cells(story, "three", "S2")["FA wide"] == "trustworthy"
+    assert cells(story, "three", "S3")["FA wide"] == "walked back"
+    assert cells(story, "four", "+(c)")["DFA"] == "trustworthy"
+    assert cells(story, "four", "full")["EP"] == "walked back"
+
+
+def test_the_grids_hold_what_the_tables_say(published):
+    drawn = {}
+    for grid in published.figures[0].plots:
+        for name, words in zip(grid.rows, grid.cells, strict=True):
+            for strategy, word in zip(grid.columns, words, strict=True):
+                drawn.setdefault(strategy, {})[name] = word.replace("_", " ")
+    for strategy in STRATEGIES:
+        assert drawn[strategy] == cells(published, "three" if strategy in THREE else "four", strategy)
+    assert (*THREE, *FOUR) == tuple(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("place", "method", "given", "claim"),
+    [
+        ("resmlp", "DFA", case(0.306, 20.0, 4.2e-9, 0.16), "The Mode 1 check (S2)"),
+        ("resmlp", "DFA", case(0.40, 20.0, 4.2e-9, 0.16), "S3 finds all four"),
+        ("resmlp", "BP", case(0.615, 60.0, 4e-4, 0.099), "Backprop passes"),
+        ("resmlp", "Credit Bridge", case(0.289, 40.0, 1e-9, 0.37), "+(a) alone"),
+        ("resmlp", "Credit Bridge", case(0.289, 96.0, 1e-6, 0.37), "+(b) alone"),
+        ("resmlp", "Credit Bridge", case(0.389, 96.0, 1e-9, 0.37), "+(d) alone"),
+        ("resmlp", "DFA", case(0.306, 237.0, 4.2e-9, 0.46), "+(c) alone"),
+        ("wide", "FA", case(0.345, 100.0, 1e-9, 0.1), "FA on the wide"),
+    ],
+)
+def test_one_changed_case_refutes_a_claim(bed, place, method, given, claim):
+    assert holds(changed(bed, place, method, given), claim) is False
+
+
+def test_a_degenerate_network_with_useful_depth_shows_that_mode_1_is_needed(bed):
+    useful = case(0.40, 237.0, 4.2e-9, 0.16)
+    assert holds(changed(bed, "resmlp", "DFA", useful), "each find a case") is True
+
+
+@pytest.mark.slow
+def test_smoke(smoke):
+    story = smoke("decision-utility")
+    assert holds(story, "walk nothing back") is True
+    assert set(cells(story, "three", "S0").values()) == {"trustworthy"}

@@ -1,0 +1,212 @@
+"""The detectors: what they see while training equals the full measurement, and looking changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import walkback
+from tiny import CPU, arch, pairs, recipe, same_bits, train
+from walkback.core.errors import InputError
+from walkback.judge.quantities import quantities
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.measure.detect import Detectors, Sight
+from walkback.measure.inputs import regroup
+from walkback.measure.snapshot import measure
+from walkback.measure.subject import OwnSubject
+from walkback.studies import run
+from walkback.studies.observer import Watcher
+from walkback.studies.telling import fires
+from walkback.training.fleet import Fleet
+from walkback.training.single import Single
+
+SAMPLES = 300
+"""Two groups of 128 and a rest."""
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+DATA = "prototypes:train=128,test=300,dim=6,prototypes=8,labels=4"
+GRID = {"arch": "resmlp:d=8,depth=3", "data": DATA, "epochs": 4, "batch": 16, "device": "cpu"}
+
+
+def samples(net, dtype, count=SAMPLES):
+    draws = torch.Generator().manual_seed(5)
+    x = torch.randn(count, *net.input_shape, generator=draws, dtype=torch.float64)
+    return x.to(dtype), torch.randint(net.classes, (count,), generator=draws)
+
+
+def sight_of_measurement(made, snapshot, x, y):
+    """The same numbers, taken the long way: frozen pass, replay, judge."""
+    subject = OwnSubject(made.net, snapshot.params, made.rule, snapshot.state)
+    taken = measure(subject, regroup([(x, y)]), labels=made.rule.labels(made.net.depth), site=made.treatment.site)
+    q = quantities(taken, DiagnosticThresholds())
+    # A layer that may not be judged (before the first block the cls token says nothing) has a cosine all the same.
+    cosines = np.nanmean(taken.arrays["credit_cos"], axis=1)
+    return Sight(
+        growth=max(number.known for number in q.growth.values()),
+        overflow=q.overflow,
+        grad_top=q.top.grad_norm_128.known,
+        direction=q.group_cos.known,
+        hidden=tuple(layer.hidden_norm.known for layer in q.layers),
+        grad=tuple(layer.grad_norm_128.known for layer in q.layers),
+        cosine=tuple(cosines.tolist()),
+    )
+
+
+def assert_alike(seen, wanted, tolerance):
+    for name in ("growth", "grad_top", "hidden", "grad"):
+        assert getattr(seen, name) == pytest.approx(getattr(wanted, name), rel=tolerance, abs=0), name
+    # A cosine's own scale is 1.
+    assert seen.direction == pytest.approx(wanted.direction, rel=0, abs=tolerance)
+    assert seen.cosine == pytest.approx(wanted.cosine, rel=0, abs=tolerance)
+    assert seen.overflow == wanted.overflow
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rule", "net"), pairs())
+def test_a_sight_equals_the_full_measurement(rule, net, dtype):
+    made = recipe(rule, arch=arch(net), dtype=dtype)
+    driver = Single(made, made.source.load(None), CPU)
+    (snapshot,) = train(driver, 1)
+    x, y = samples(made.net, made.dtype)
+    (seen,) = Detectors(made.net, made.rule, x, y).look(driver)
+    assert_alike(seen, sight_of_measurement(made, snapshot, x, y), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("rule", "net"), pairs())
+def test_a_fleet_sees_what_its_models_see_alone(rule, net):
+    made = [recipe(rule, arch=arch(net), seeds=seed) for seed in (1, 2)]
+    data = made[0].source.load(None)
+    fleet = Fleet(made, data, CPU)
+    snapshots = train(fleet, 1)
+    x, y = samples(made[0].net, made[0].dtype)
+    together = Detectors(made[0].net, made[0].rule, x, y).look(fleet)
+    for each, snapshot, seen in zip(made, snapshots, together, strict=True):
+        single = Single(each, data, CPU)
+        single.restore([snapshot])
+        (alone,) = Detectors(each.net, each.rule, x, y).look(single)
+        assert_alike(seen, alone, 1e-10)
+
+
+@pytest.mark.parametrize("rule", ["dfa", "brsf", "node_perturbation"])
+def test_groups_may_go_through_one_by_one(rule):
+    made = recipe(rule)
+    driver = Single(made, made.source.load(None), CPU)
+    train(driver, 1)
+    x, y = samples(made.net, made.dtype, 520)
+    sights = [Detectors(made.net, made.rule, x, y, at_once=count).look(driver)[0] for count in (1, 3, 8)]
+    for seen in sights[1:]:
+        assert_alike(seen, sights[0], 1e-10)
+
+
+def test_too_few_samples_are_refused():
+    made = recipe("bp")
+    with pytest.raises(InputError, match="holds 255 samples: fewer than 2 groups of 128"):
+        Detectors(made.net, made.rule, *samples(made.net, made.dtype, 255))
+
+
+class Stuck:
+    """A driver of one model whose weights are given."""
+
+    def __init__(self, made, params):
+        self._held = params, made.state(), {k: torch.tensor(v, dtype=made.dtype) for k, v in made.knobs().items()}
+
+    def apply(self, function, x, y, noise):
+        return {name: value[None] for name, value in function(*self._held, x, y, noise).items()}
+
+
+def test_states_that_outgrow_their_format_raise_the_growth_detector():
+    made = recipe("dfa", dtype="float32")
+    params = made.params()
+    params = {name: leaf * 1e30 if name.startswith("blocks.1.") else leaf for name, leaf in params.items()}
+    (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
+    assert seen.overflow is not None
+    row = run.plain(seen.to_json())
+    json.dumps(row, allow_nan=False)
+    thresholds = DiagnosticThresholds()
+    assert fires("D1", thresholds)(row)
+    assert not fires("D2", thresholds)(row)  # There is no gradient to be small.
+
+
+def test_a_gradient_of_zero_raises_the_reference_detector_and_has_no_direction():
+    made = recipe("dfa")
+    params = {name: leaf * 0 if name.startswith("head.") else leaf for name, leaf in made.params().items()}
+    (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
+    row = run.plain(seen.to_json())
+    assert row["grad_top"] == 0
+    assert row["direction"] is None
+    assert row["cosine"] == [None] * (made.net.depth + 1)
+    assert fires("D2", DiagnosticThresholds())(row)
+
+
+@pytest.mark.parametrize("driver", ["single", "fleet"])
+def test_watching_changes_no_bit(tmp_path, driver):
+    given = {**GRID, "seeds": [1, 2], "driver": driver}
+    methods = ["dfa", "kp", "node_perturbation"] if driver == "fleet" else ["dfa"]
+    plain = walkback.train(methods, out=tmp_path / "plain", **given)
+    watched = walkback.train(methods, out=tmp_path / "watched", watch=1, **given)
+    for left, right in zip(plain, watched, strict=True):
+        assert left.test_acc == right.test_acc
+        for name in walkback.load(left.path).record["files"]:
+            files = [tmp_path / folder / left.run / name for folder in ("plain", "watched")]
+            assert files[0].read_bytes() == files[1].read_bytes()
+        rows = [walkback.load(each.path).log() for each in (left, right)]
+        assert [set(row) & set(Sight.__annotations__) for row in rows[0]] == [set()] * 4
+        assert all(set(Sight.__annotations__) <= set(row) for row in rows[1])
+        assert [{key: row[key] for key in rows[0][0]} for row in rows[1]] == rows[0]
+
+
+def test_a_cnn_is_watched_with_the_statistics_of_its_weights():
+    made = recipe("dfa", arch=arch("small_cnn"))
+    data = made.source.load(None)
+    watched, left_alone = Single(made, data, CPU), Single(made, data, CPU)
+    x, y = samples(made.net, made.dtype)
+    detectors = Detectors(made.net, made.rule, x, y)
+    watched.train_epoch(lambda _: None)
+    (seen,) = detectors.look(watched)
+    (snapshot,) = watched.snapshots()
+    assert_alike(seen, sight_of_measurement(made, snapshot, x, y), 1e-10)
+    (after,), (other,) = train(watched, 1), train(left_alone, 2)
+    assert same_bits(after.params, other.params)
+
+
+def test_every_other_epoch(tmp_path):
+    (found,) = walkback.train("bp", out=tmp_path, seeds=1, watch=2, **GRID)
+    assert ["growth" in row for row in walkback.load(found.path).log()] == [False, True, False, True]
+
+
+class Dies:
+    """Watches, and stops the training when an epoch's rows would be written for the n-th time."""
+
+    def __init__(self, after):
+        self._watcher, self._left = Watcher(), after
+
+    def after_epoch(self, *words, **named):
+        if self._left == 0:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return self._watcher.after_epoch(*words, **named)
+
+
+def test_the_log_is_the_same_after_an_interruption(tmp_path):
+    given = {**GRID, "seeds": [1, 2], "checkpoint_seconds": 0}
+    whole = walkback.train(["dfa", "brsf"], out=tmp_path / "whole", watch=1, **given)
+    configs, options, _ = walkback.api._asked(["dfa", "brsf"], GRID["arch"], DATA, [1, 2], {
+        "epochs": 4, "batch": 16, "device": "cpu", "checkpoint_seconds": 0, "resume": True, "out": tmp_path / "cut",
+    })  # fmt: skip
+    for after in (2, 0, 3):
+        with pytest.raises(KeyboardInterrupt):
+            run.train(configs, options, run.Listener(), observer=Dies(after))
+    run.train(configs, options, run.Listener(), observer=Watcher())
+    for each in whole:
+        logs = [(tmp_path / folder / each.run / "train.jsonl").read_bytes() for folder in ("whole", "cut")]
+        assert logs[0] == logs[1]
+        assert len(logs[0].splitlines()) == 4
+
+
+@pytest.mark.parametrize("watch", [0, -1, 1.5, True, "2"])
+def test_a_watch_that_is_no_number_of_epochs_is_refused(tmp_path, watch):
+    with pytest.raises(InputError, match=r"watch is .*; expected a whole number of epochs"):
+        walkback.train("bp", out=tmp_path / "none", watch=watch, **GRID)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,387 @@
+"""Carrying studies out: once, in pieces, again from what is stored; and through the command and the Python function."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mini import SCALE, STUDIES
+
+import walkback
+from dying import DIED, contents
+from walkback.cli.main import main
+from walkback.core.errors import InputError, WalkbackError
+from walkback.core.measurements import Measurements
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.render import story_pages
+from walkback.studies import conduct as conducting
+from walkback.studies import scale as scales
+from walkback.studies import store
+from walkback.studies.conduct import conduct, tell
+from walkback.studies.diagnosis import Judging
+from walkback.studies.laboratory import Laboratory
+from walkback.studies.observer import Watcher
+from walkback.studies.results import Results
+from walkback.studies.run import Listener, Options
+from walkback.training.fleet import Fleet
+
+MINI = {"mini": STUDIES["mini"]}
+
+
+def options(out, **given):
+    return Options(out=out, device="cpu", **given)
+
+
+def pages(out, name="mini"):
+    return {path.name: path.read_bytes() for path in sorted((out / name).iterdir())}
+
+
+@pytest.fixture(autouse=True)
+def catalog(monkeypatch):
+    """The commands know the small studies, at their small scale, and no others."""
+    monkeypatch.setattr(conducting, "all_studies", lambda: dict(STUDIES))
+    monkeypatch.setitem(scales.SCALES, "smoke", SCALE)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Both studies, carried out without any interruption."""
+    out = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conducting, "all_studies", lambda: dict(STUDIES))
+        done = conduct(STUDIES, SCALE, options(out), Listener())
+    assert done.unfinished == 0
+    return out
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    """The same in a folder of its own."""
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+class Epochs(Counter):
+    """Counts the epochs that each run is trained for."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        real = Fleet.train_epoch
+
+        def counted(fleet, tick):
+            self.update(recipe.name for recipe in fleet.recipes)
+            return real(fleet, tick)
+
+        monkeypatch.setattr(Fleet, "train_epoch", counted)
+
+
+@pytest.fixture
+def epochs(monkeypatch):
+    return Epochs(monkeypatch)
+
+
+class TestOnce:
+    def test_every_run_of_both_studies_is_trained_once(self, tmp_path, epochs, whole):
+        conduct(STUDIES, SCALE, options(tmp_path), Listener())
+        assert set(epochs.values()) == {3}
+        # bp, dfa, fa; dfa's seed 7 with its three baselines; the shells of bp, dfa and fa.
+        assert len(epochs) == 3 + 4 + 3
+        assert {path.name for path in (tmp_path / "runs").iterdir()} == set(epochs)
+        assert pages(tmp_path, "other") == pages(whole, "other")
+
+    @pytest.mark.slow
+    def test_a_second_study_trains_only_what_it_adds(self, tmp_path, epochs, whole):
+        conduct(MINI, SCALE, options(tmp_path), Listener())
+        first = dict(epochs)
+        written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*.*")}
+        epochs.clear()
+        conduct({"other": STUDIES["other"]}, SCALE, options(tmp_path), Listener())
+        assert not epochs.keys() & first.keys()
+        assert {path: path.stat().st_mtime_ns for path in written} == written
+        assert pages(tmp_path, "other") == pages(whole, "other")
+
+    def test_what_a_study_tells_does_not_depend_on_other_runs_in_the_folder(self, tmp_path, whole):
+        """The second study adds a seed of DFA: the first must go on telling of its own seeds."""
+        conduct(MINI, SCALE, options(tmp_path), Listener())
+        assert pages(tmp_path) == pages(whole)
+        with pytest.raises(InputError, match="no finished run"):
+            Results(whole / "runs").limited_to(["none"]).case(SCALE.runs(["bp"])[0])
+
+    def test_a_finished_study_is_told_again_and_nothing_else_happens(self, whole, epochs, monkeypatch):
+        monkeypatch.setattr(Laboratory, "measure", lambda *_: pytest.fail("measured again"))
+        monkeypatch.setattr(Laboratory, "measure_functional", lambda *_, **__: pytest.fail("measured again"))
+        before = contents(whole)
+        assert conduct(STUDIES, SCALE, options(whole), Listener()).unfinished == 0
+        assert not epochs
+        assert contents(whole) == before
+
+
+class TestStoredOnly:
+    @pytest.fixture
+    def bare(self, copied):
+        """A conducted study whose models are gone."""
+        gone = [path for name in (store.MODEL, store.RULE) for path in (copied / "runs").glob(f"*/{name}")]
+        assert len(gone) > 10
+        for path in gone:
+            path.unlink()
+        return copied
+
+    def test_rendering_again_gives_the_same_bytes_without_models(self, bare, whole):
+        before = pages(bare)
+        for path in (bare / "mini").iterdir():
+            path.unlink()
+        assert main(["study", "mini", "--render", "--out", str(bare)]) == 0
+        assert pages(bare) == before == pages(whole)
+
+    def test_thresholds_are_swept_without_models(self, bare):
+        (config,) = SCALE.runs(["dfa"])
+        strict = Judging(DiagnosticThresholds(h_norm_explosion_ratio=1.0001))
+        lax = Judging(DiagnosticThresholds(h_norm_explosion_ratio=1e6))
+        flags = [Results(bare / "runs", judging).case(config).report.flags["D1"] for judging in (strict, lax)]
+        assert [flag.status for flag in flags] == ["raised", "clear"]
+        assert flags[0].value == flags[1].value
+
+    def test_rendering_takes_no_time_and_no_torch_arithmetic(self, bare, monkeypatch):
+        monkeypatch.setattr("torch.nn.functional.linear", lambda *_: pytest.fail("a model was run"))
+        monkeypatch.setattr(store.Run, "model", lambda *_: pytest.fail("a model was read"))
+        assert tell(MINI, SCALE, bare)[0].findings[0].holds
+
+    def test_what_cannot_be_measured_any_more_is_said(self, bare, capsys):
+        (measured,) = (bare / "runs").glob("dfa_*s1_*/measurements.npz")
+        measured.unlink()
+        assert main(["study", "mini", "--render", "--out", str(bare)]) == 3
+        assert "measurements.npz is missing" in capsys.readouterr().err
+
+
+class Stop(BaseException):
+    """As Ctrl-C: no handler of errors may swallow it."""
+
+
+def stops_at(number, real):
+    """The same function, which stops instead when it is called for the n-th time (from 0)."""
+    calls = iter(range(10**9))
+
+    def called(*words, **named):
+        if next(calls) == number:
+            raise Stop
+        return real(*words, **named)
+
+    return called
+
+
+class TestInterrupted:
+    """Stopped anywhere, the same call completes it, with the same pages as without a stop."""
+
+    def interrupted(self, out, where, name, number):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(where, name, stops_at(number, getattr(where, name)))
+            with pytest.raises(Stop):
+                conduct(MINI, SCALE, options(out, checkpoint_seconds=0), Listener())
+
+    @pytest.mark.parametrize("number", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 4))])
+    def test_while_training(self, tmp_path, epochs, whole, number):
+        self.interrupted(tmp_path, Watcher, "after_epoch", number)
+        conduct(MINI, SCALE, options(tmp_path), Listener())
+        # What was stopped before its rows were logged is trained again, and nothing else.
+        again = [name for name, count in epochs.items() if count != 3]
+        assert all(epochs[name] == 4 for name in again)
+        assert 1 <= len(again) < len(epochs)
+        assert pages(tmp_path) == pages(whole)
+
+    @pytest.mark.parametrize("number", [0, 2])
+    def test_between_two_measurements(self, copied, epochs, whole, number, monkeypatch):
+        for path in (copied / "runs").glob("*/measurements.npz"):
+            path.unlink()
+        self.interrupted(copied, Laboratory, "measure", number)
+        assert len(list((copied / "runs").glob("*/measurements.npz"))) == number
+        taken = []
+        real = Laboratory.measure
+        monkeypatch.setattr(Laboratory, "measure", lambda lab, *given: (taken.append(1), real(lab, *given))[1])
+        conduct(MINI, SCALE, options(copied), Listener())
+        assert not epochs
+        assert len(taken) == 4 - number
+        assert pages(copied) == pages(whole)
+
+    @pytest.mark.parametrize("number", [0, 3, 6])
+    def test_while_rendering(self, copied, epochs, whole, number):
+        shutil.rmtree(copied / "mini")
+        self.interrupted(copied, story_pages, "write_atomic", number)
+        conduct(MINI, SCALE, options(copied), Listener())
+        assert not epochs
+        assert pages(copied) == pages(whole)
+
+    @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+    @pytest.mark.parametrize("name", ["measurements.npz", "functional.npz"])
+    def test_a_half_written_measurement_is_taken_again(self, whole, copied, name, share):
+        (path,) = (copied / "runs").glob(f"dfa_*s1_*/{name}")
+        data = path.read_bytes()
+        path.write_bytes(data[: int(share * len(data))])
+        conduct(MINI, SCALE, options(copied), Listener())
+        original = Measurements.load(next((whole / "runs").glob(f"dfa_*s1_*/{name}")))
+        again = Measurements.load(path)
+        assert again.arrays.keys() == original.arrays.keys()
+        for key, values in original.arrays.items():
+            np.testing.assert_array_equal(again.arrays[key], values)
+        assert pages(copied) == pages(whole)
+
+    def test_measurements_of_other_weights_are_taken_again(self, whole, copied):
+        (path,) = (copied / "runs").glob("dfa_*s1_*/measurements.npz")
+        (other,) = (copied / "runs").glob("dfa_*s7_*/measurements.npz")
+        path.write_bytes(other.read_bytes())
+        conduct(MINI, SCALE, options(copied), Listener())
+        assert pages(copied) == pages(whole)
+
+    def test_no_time_left(self, copied, epochs, whole):
+        """Measuring stops, too; what was measured before is kept."""
+        for path in (copied / "runs").glob("*/measurements.npz"):
+            path.unlink()
+        done = conduct(MINI, SCALE, options(copied, max_seconds=1e-9), Listener())
+        assert done.stories == ()
+        assert done.unmeasured == done.unfinished == 4 + 1
+        assert conduct(MINI, SCALE, options(copied), Listener()).unfinished == 0
+        assert not epochs
+        assert pages(copied) == pages(whole)
+
+    def test_runs_trained_by_other_means_are_refused(self, tmp_path):
+        place = SCALE.places["resmlp"]
+        given = {"arch": place.arch, "data": place.data, "seeds": 1, "epochs": 3, **SCALE.settings}
+        walkback.train("bp", out=tmp_path / "runs", device="cpu", **given)
+        with pytest.raises(InputError, match=r"trained without detectors in its log. Move that folder away"):
+            conduct(MINI, SCALE, options(tmp_path), Listener())
+
+    def test_runs_that_were_not_looked_at_closely_are_refused(self, copied):
+        (path,) = (copied / "runs").glob("dfa_*s1_*/epochs/0002.npz")
+        path.unlink()
+        for work in (lambda: conduct(MINI, SCALE, options(copied), Listener()),
+                     lambda: tell(MINI, SCALE, copied)):  # fmt: skip
+            with pytest.raises(InputError, match=r"without being measured after epoch 2. Move that folder away"):
+                work()
+
+
+KILLS = """if True:
+    import os, sys
+    from pathlib import Path
+    import dying, mini
+    from walkback.studies import conduct
+    from walkback.studies.run import Listener, Options
+    conduct.all_studies = lambda: dict(mini.STUDIES)
+    def work(out):
+        given = Options(out=out, device="cpu", checkpoint_seconds=0)
+        conduct.conduct({"mini": mini.STUDIES["mini"]}, mini.SCALE, given, Listener())
+    out, step = Path(sys.argv[1]), int(sys.argv[2])
+    operation, lives = step, 0
+    while dying.dies(operation, lambda: work(out / "cut")):
+        operation, lives = operation + step, lives + 1
+    print(lives)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [3, 11])
+def test_killed_again_and_again_it_completes(tmp_path, whole, step):
+    """`kill -9` before every n-th file operation, later each time; what the child before left is gone on with."""
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-c", KILLS, str(tmp_path), str(step)]
+    done = subprocess.run(line, env=place, capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 3, (done.stdout, DIED)
+    assert pages(tmp_path / "cut") == pages(whole)
+    assert list((tmp_path / "cut").rglob(".*.tmp")) == []
+
+
+class TestCommand:
+    def study(self, *words):
+        return main(["study", *map(str, words)])
+
+    @pytest.mark.slow
+    def test_both_studies_and_their_findings(self, tmp_path, capsys, whole):
+        assert self.study("all", "--out", tmp_path, "--device", "cpu", "--quiet") == 0
+        said = capsys.readouterr().out
+        assert said.count("holds: Finite steps were taken.") == 2
+        assert str(tmp_path / "mini" / "index.html") in said
+        assert pages(tmp_path) == pages(whole)
+
+    def test_json(self, whole, capsys):
+        assert self.study("mini", "other", "--render", "--json", "--out", whole) == 0
+        lines = capsys.readouterr().out.splitlines()
+        told = [json.loads(line) for line in lines]
+        assert [story["name"] for story in told] == ["mini", "other"]
+        assert told[0] == json.loads((whole / "mini" / "study.json").read_text())
+
+    def test_an_unknown_name_gets_a_suggestion(self, tmp_path, capsys):
+        assert self.study("mnii", "--out", tmp_path) == 3
+        assert "Did you mean 'mini'?" in capsys.readouterr().err
+
+    def test_the_plan_alone(self, tmp_path, capsys):
+        assert self.study("mini", "--dry-run", "--out", tmp_path / "none") == 0
+        assert "Plan: 4 runs" in capsys.readouterr().out
+        assert self.study("mini", "--dry-run", "--json", "--out", tmp_path / "none") == 0
+        fleets = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert sum(len(fleet["methods"]) for fleet in fleets) == 4
+        assert not (tmp_path / "none").exists()
+
+    def test_time_that_runs_out_is_exit_2_and_the_same_command_goes_on(self, tmp_path, capsys, whole):
+        line = ("mini", "--out", tmp_path, "--device", "cpu", "--quiet")
+        assert self.study(*line, "--max-seconds", "0.001") == 2
+        assert "unfinished; the same command goes on" in capsys.readouterr().err
+        assert not (tmp_path / "mini").exists()
+        assert self.study(*line) == 0
+        assert pages(tmp_path) == pages(whole)
+
+    @pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+    def test_no_time_at_all_is_refused(self, tmp_path, capsys, seconds):
+        assert self.study("mini", "--out", tmp_path, f"--max-seconds={seconds}") == 3
+        assert "expected more than 0" in capsys.readouterr().err
+
+    def test_rendering_what_was_never_conducted(self, tmp_path, capsys):
+        assert self.study("mini", "--render", "--out", tmp_path) == 3
+        assert "There is no finished run" in capsys.readouterr().err
+
+
+class TestFunction:
+    def test_as_the_command(self, tmp_path, whole):
+        (story,) = walkback.study("mini", scale="smoke", out=tmp_path, device="cpu")
+        assert story.findings[0].holds
+        assert pages(tmp_path) == pages(whole)
+        assert walkback.study(["mini"], out=str(tmp_path), render=True) == (story,)
+
+    def test_unfinished_it_has_no_stories(self, tmp_path):
+        assert walkback.study("mini", out=tmp_path, device="cpu", max_seconds=1e-3) == ()
+
+    @pytest.mark.parametrize(("given", "said"), [
+        ({"name": "mnii"}, "Did you mean 'mini'"),
+        ({"name": "mini", "scale": "smok"}, "Did you mean 'smoke'"),
+        ({"name": "mini", "devise": "cpu"}, "devise"),
+    ])  # fmt: skip
+    def test_mistakes(self, tmp_path, given, said):
+        with pytest.raises(InputError, match=said):
+            walkback.study(out=tmp_path, **given)
+
+
+def test_every_study_of_the_catalog_can_be_planned_at_both_scales(monkeypatch):
+    monkeypatch.undo()
+    for name, study in conducting.all_studies().items():
+        for scale in (scales.SMOKE, scales.PAPER):
+            recipes = conducting._recipes([study], scale)
+            assert recipes, name
+            assert len({recipe.name for recipe in recipes}) == len(recipes)
+
+
+def test_a_damaged_run_is_named(copied):
+    (path,) = (copied / "runs").glob("dfa_*s1_*/run.json")
+    path.write_text("{")
+    with pytest.raises(WalkbackError, match=r"run.json cannot be read"):
+        conduct(MINI, SCALE, options(copied), Listener())
+
+
+def test_scales_say_what_they_do_not_know():
+    with pytest.raises(InputError, match="Did you mean 'resmlp'"):
+        SCALE.runs(["bp"], place="resmpl")
+    assert replace(SCALE, seeds=(3,)).runs(["bp"])[0].seed == 3

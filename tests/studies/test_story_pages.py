@@ -1,0 +1,264 @@
+"""A study on paper and on screen: drawings that can be told apart, the same cells in every format, a page that fits."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import page_tables
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import browser
+from walkback.render.cells import Cell
+from walkback.render.columns import LINE, fitting
+from walkback.render.drawing import LOOKS, draw, looks_of
+from walkback.render.story import Figure, Finding, Grid, Plot, Series, Story, Table
+from walkback.render.story_pages import save_story, story_page, table_latex, table_markdown
+
+NAN, INF = float("nan"), float("inf")
+NASTY = "<b>a_b</b> 50% & #1 {x} \\y $z$ ~^ |h| [i] --é"
+
+
+def curve(label, values=(0.1, 0.2, 0.4), **given):
+    return Series(label, range(len(values)), values, **given)
+
+
+def figure(*plots, **given):
+    return Figure(given.pop("name", "curves"), "Curves", plots, "n = 2 seeds, ddof = 1", **given)
+
+
+def plot(*series, **given):
+    return Plot("Title", "epoch", "accuracy", series, **given)
+
+
+MANY = figure(
+    plot(*(curve(name) for name in LOOKS), *(curve(f"other {n}", mark="both") for n in range(20))),
+    plot(curve("other 3"), curve("DFA", (1e-9, 1e-3, 2.0)), y_log=True, levels={"floor": 1e-7}, events=((1.0, "D1"),)),
+    plot(*(curve(f"bar {n}", mark="bars", low=(0, 0, 0), high=(1, 1, 1)) for n in range(3)), ticks=("a", "b", "c")),
+    Grid("Verdicts", ("S0", "S1"), ("BP", "DFA"), (("trustworthy", "walked_back"), ("inconclusive", "stop"))),
+)
+ROWS = (
+    (
+        Cell("DFA"),
+        Cell("0.31 ± 0.02", 0.31),
+        Cell("INVALID", None, "the reference is noise"),
+        Cell("walked back (D1, D2)"),
+    ),
+    (Cell(NASTY), Cell("1e-9", 1e-9), Cell("+0.12", 0.12), Cell("‖g_L‖ ≥ 5 × Γ → ρ")),
+)
+NARROW = Table(
+    "narrow", "A small table", ("method", "accuracy", "Γ (A1)", "verdict"), ROWS, "n = 2, ddof = 1", ("Note.",)
+)
+WIDE = Table(
+    "wide",
+    "A table with many columns",
+    tuple(f"column {n} ‖h‖" for n in range(22)),
+    tuple(
+        tuple(Cell(f"word{n} {'of several words ' * (n % 3)}{row}.{n:03d}e-10") for n in range(22)) for row in range(3)
+    ),
+    "n = 2, ddof = 1",
+)
+LONG = Table(
+    "long",
+    "A table with sentences",
+    ("method", "why"),
+    ((Cell("dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"), Cell("because of this " * 30)),),
+    "n = 2, ddof = 1",
+)
+STORY = Story(
+    "mini",
+    f"Title {NASTY}",
+    "Which question?",
+    (Finding("It holds.", True, "Yes."), Finding("It is open.", None, "Who knows."), Finding(NASTY, False, "No.")),
+    (NARROW, WIDE, LONG),
+    (MANY, figure(plot(curve("BP")), name="second")),
+    ("Scale smoke.",),
+    ("run_a", "run_b"),
+    ("walkback study mini --scale smoke",),
+)
+
+
+class TestDrawings:
+    @pytest.mark.parametrize("form", ["svg", "pdf"])
+    def test_the_same_values_give_the_same_bytes(self, form):
+        assert draw(MANY, form) == draw(MANY, form)
+        other = figure(plot(curve("BP", (0.1, 0.2, 0.41))))
+        assert draw(other, form) != draw(figure(plot(curve("BP"))), form)
+
+    def test_it_needs_nothing_from_elsewhere(self):
+        text = draw(MANY, "svg").decode()
+        root = ElementTree.fromstring(text)
+        spaces = re.findall(r'xmlns(?::\w+)?="[^"]+"', text)
+        for space in spaces:
+            text = text.replace(space, "")
+        assert "http" not in text
+        assert "DOCTYPE" not in text
+        references = [value for element in root.iter() for key, value in element.items() if key.endswith("href")]
+        assert references
+        assert all(value.startswith("#") for value in references)
+        assert not [element for element in root.iter() if element.tag.endswith(("image", "script"))]
+        assert all(found.startswith("#") for found in re.findall(r"url\(([^)]*)\)", text))
+
+    def test_words_are_words_and_large_enough(self):
+        texts = [e for e in ElementTree.fromstring(draw(MANY, "svg")).iter() if e.tag.endswith("}text")]
+        words = {element.text for element in texts}
+        assert {"Title", "epoch", "accuracy", "floor", "D1", "DFA", "✗ walked back"} <= words
+        texts = [inner for element in texts for inner in (list(element) or [element])]
+        sizes = [float(re.search(r"font(?:-size)?:[^;]*?([\d.]+)px", element.get("style"))[1]) for element in texts]
+        assert len(sizes) > 40
+        assert min(sizes) >= 6
+
+    def test_no_two_look_alike_without_colour(self):
+        looks = looks_of(MANY)
+        assert len(looks) == len(LOOKS) + 20 + 3
+        assert len({(look.dash, look.marker) for look in looks.values()}) == len(looks)
+        bars = [looks[f"bar {n}"].hatch for n in range(3)]
+        assert len(set(bars)) == 3
+
+    def test_a_method_looks_the_same_in_every_figure(self):
+        alone, last = looks_of(figure(plot(curve("DFA")))), looks_of(figure(plot(curve("x"), curve("DFA"))))
+        assert (alone["DFA"].colour, alone["DFA"].dash, alone["DFA"].marker) == LOOKS["DFA"]
+        assert (last["DFA"].colour, last["DFA"].dash, last["DFA"].marker) == LOOKS["DFA"]
+        shared = looks_of(figure(plot(curve("DFA"), curve("DFA, λ = 1", style="DFA"))))
+        assert shared["DFA"].colour == shared["DFA, λ = 1"].colour
+        assert (shared["DFA"].dash, shared["DFA"].marker) != (shared["DFA, λ = 1"].dash, shared["DFA, λ = 1"].marker)
+
+    def test_a_label_has_one_look_in_all_plots(self):
+        """The legend has it once."""
+        both = figure(plot(curve("a"), curve("b")), plot(curve("b"), curve("a")))
+        strokes = re.findall(r"stroke: (#\w{6})", draw(both, "svg").decode())
+        looks = looks_of(both)
+        assert {looks["a"].colour.lower(), looks["b"].colour.lower()} <= set(strokes)
+        assert looks == looks_of(figure(plot(curve("a"), curve("b"))))
+
+    @pytest.mark.parametrize("log", [False, True])
+    @pytest.mark.parametrize(
+        "values",
+        [(), (None, None), (NAN, INF, -INF), (0.0, -1.0), (None, 0.5, NAN), (1e-300, 1e300)],
+        ids=["empty", "none", "not finite", "not positive", "one", "far apart"],
+    )
+    def test_nothing_to_draw_is_no_fault(self, values, log):
+        marks = ("line", "points", "both", "bars")
+        drawn = [curve("DFA", values, mark=mark, low=values, high=values) for mark in marks]
+        lines = {"levels": {"zero": 0.0, "none": NAN}, "events": ((0.0, "start"), (NAN, "x"))}
+        plots = [plot(series, y_log=log, x_log=log, **lines) for series in drawn]
+        assert b"nothing to draw" in draw(figure(*plots, plot()), "svg")
+
+    def test_no_plots_at_all(self):
+        assert draw(figure(), "svg").startswith(b"<?xml")
+        assert draw(figure(Grid("empty", (), (), ())), "pdf").startswith(b"%PDF")
+
+
+class TestTables:
+    @pytest.mark.parametrize("table", [NARROW, WIDE, LONG], ids=lambda table: table.name)
+    def test_every_format_holds_the_same_cells(self, table):
+        wanted = [[cell.text for cell in row] for row in table.rows]
+        page = story_page(Story("s", "t", "q", (), (table,), ()), {})
+        squeezed = [[" ".join(text.split()) for text in row] for row in wanted]
+        assert self.rows("md", f"## {table.title}\n{table_markdown(table)}", table) == squeezed
+        assert self.rows("html", page, table) == wanted
+        assert self.rows("tex", table_latex(table), table) == squeezed
+        story = json.loads(json.dumps(Story("s", "t", "q", (), (table,), ()).to_json(), allow_nan=False))
+        assert [[cell["text"] for cell in row] for row in story["tables"][0]["rows"]] == wanted
+        assert [[cell["value"] for cell in row] for row in story["tables"][0]["rows"]] == [
+            [cell.value for cell in row] for row in table.rows
+        ]
+
+    def rows(self, form, source, table):
+        found = [rows for title, rows in page_tables.read(form, source).items() if title.startswith(table.title)]
+        # A table in pieces begins each with its first column.
+        return [[*first, *(cell for piece in rest for cell in piece[1:])] for first, *rest in zip(*found, strict=True)]
+
+    def test_reasons_and_notes_are_in_every_format(self):
+        page = story_page(Story("s", "t", "q", (), (NARROW,), ()), {})
+        for text in (page, table_markdown(NARROW), table_latex(NARROW)):
+            assert "the reference is noise" in text
+            assert "Note." in text
+            assert "n = 2, ddof = 1" in text
+
+    def test_numbers_that_are_not_finite_are_null(self):
+        table = Table("t", "T", ("a",), ((Cell("inf", INF),),), "c")
+        drawn = figure(plot(curve("DFA", (NAN, 1.0, None))))
+        told = json.dumps(Story("s", "t", "q", (), (table,), (drawn,)).to_json(), allow_nan=False)
+        assert json.loads(told)["tables"][0]["rows"][0][0]["value"] is None
+        assert json.loads(told)["figures"][0]["plots"][0]["series"][0]["y"] == [None, 1.0, None]
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.integers(1, 18).flatmap(
+            lambda n: st.lists(st.lists(st.text("ab 0.", max_size=60), min_size=n, max_size=n), min_size=1, max_size=4)
+        )
+    )
+    def test_columns_are_all_there_once_and_fit(self, table):
+        heads, *rows = table
+        pieces = fitting(heads, rows)
+        assert [column for columns, _ in pieces for column in columns[1:]] == list(range(1, len(heads)))
+        assert all(columns[0] == 0 for columns, _ in pieces)
+        for columns, layout in pieces:
+            widths = [float(width) for width in re.findall(r"p\{([\d.]+)\\linewidth\}", layout)]
+            assert len(widths) in (0, len(columns))
+            words = [max((len(word) for row in table for word in row[c].split()), default=0) for c in columns]
+            if sum(words) + 2 * len(words) <= LINE:
+                assert sum(widths) <= 1
+
+    def test_latex_compiles_and_fits_the_page(self, tmp_path):
+        if shutil.which("pdflatex") is None:
+            pytest.skip("no pdflatex on this machine, so no table was compiled")
+        head = "\\documentclass{article}\\usepackage{array,booktabs}\\usepackage[T1]{fontenc}\\begin{document}\n"
+        body = "\n".join(table_latex(table) for table in (NARROW, WIDE, LONG))
+        (tmp_path / "paper.tex").write_text(f"{head}{body}\\end{{document}}\n")
+        line = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
+        assert "Overfull" not in done.stdout, re.findall(r"Overfull.*", done.stdout)
+        assert "U+" not in body
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    written = save_story(STORY, folder)
+    assert all(path.is_file() for path in written)
+    return folder / "index.html"
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    program = browser.found()
+    if program is None:
+        pytest.skip(f"no browser on this machine: none of {', '.join(browser.NAMES)} was found")
+    with browser.Browser(program) as opened:
+        yield opened
+
+
+class TestPage:
+    def test_ids_are_unique(self, page):
+        ids = re.findall(r'\sid="([^"]+)"', page.read_text())
+        assert len(ids) > 20
+        assert len(set(ids)) == len(ids)
+        used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page.read_text()))
+        assert used <= set(ids)
+
+    def test_nothing_given_becomes_markup(self, page):
+        assert "<b>a_b</b>" not in page.read_text()
+        assert page.with_name("study.md").read_text().count("\\<b\\>") >= 2
+
+    @pytest.mark.parametrize("width", [1280, 375])
+    def test_it_is_quiet_asks_for_nothing_and_fits(self, chromium, page, width):
+        chromium.open(page, width=width)
+        assert chromium.of("Runtime.consoleAPICalled") == []
+        assert chromium.of("Runtime.exceptionThrown") == []
+        assert chromium.of("Log.entryAdded") == []
+        assert [asked["request"]["url"] for asked in chromium.of("Network.requestWillBeSent")] == [page.as_uri()]
+        assert chromium.js("document.documentElement.scrollWidth") == width
+        # Drawn words stay readable: a drawing too wide for the window is scrolled, not shrunk away.
+        smallest = chromium.js(
+            "Math.min(...[...document.querySelectorAll('svg text')].map(t => parseFloat(getComputedStyle(t).fontSize)"
+            " * t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width))"
+        )
+        assert smallest >= 6
