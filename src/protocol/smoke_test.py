@@ -15,7 +15,13 @@ from typing import Any
 from walkback.api import train
 from walkback.judge.report import DiagnosticReport
 
-RECIPE: dict[str, Any] = {"arch": "resmlp:d=32", "data": "prototypes:train=3200,test=1024", "epochs": 12, "lr": 0.01, "batch": 64}
+RECIPE: dict[str, Any] = {
+    "arch": "resmlp:d=32",
+    "data": "prototypes:train=3200,test=1024",
+    "epochs": 12,
+    "lr": 0.01,
+    "batch": 64,
+}
 """The studies' smoke scale, the same for every method."""
 SEED = 42
 EXPECTED = {"bp": "trustworthy", "dfa:scale=unit_error,site=input": "walked_back"}
