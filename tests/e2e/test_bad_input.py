@@ -82,7 +82,7 @@ def unfinished(here):
 
 TRAIN = [
     # names that are not known
-    (["--method", "dff"], r"Unknown method 'dff'\. Did you mean 'dfa'\? Known: bp, dfa, fa"),
+    (["--method", "dff"], r"Unknown method 'dff'\. Did you mean 'dfa'\? Known: bp, brsf, "),
     (["--method", "bp", "zzz"], r"Unknown method 'zzz'\. Known: "),
     (["--arch", "resmpl"], r"Unknown architecture 'resmpl'\. Did you mean 'resmlp'\? Known: "),
     (["--data", "cifar1O"], r"Unknown data set 'cifar1O'\. Did you mean 'cifar10'\? Known: "),

@@ -13,6 +13,7 @@ from walkback.cli.commands.demo import METHODS
 from walkback.cli.main import COMMANDS
 from walkback.core.version import __version__
 from walkback.credit import RULES
+from walkback.studies import STUDIES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,6 +45,13 @@ def test_commands_on_the_pages_exist():
     for page in PAGES:
         for name in re.findall(r"`(?:\.venv/bin/)?walkback (\w+)", page.read_text()):
             assert name in COMMANDS.names(), f"{page.name} names `walkback {name}`"
+
+
+def test_the_studies_page_lists_every_study():
+    text = (ROOT / "docs" / "studies.md").read_text()
+    listed = re.findall(r"^\| `([\w-]+)` \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    expected = [(e.name.replace("_", "-"), e.summary, e.facts.get("Papers", "")) for e in STUDIES.entries()]
+    assert listed == expected
 
 
 def test_the_version_is_the_same_everywhere():

@@ -52,7 +52,7 @@ def test_they_are_listed_trained_and_judged(installed, tmp_path):
     done = walkback(installed, tmp_path, "audit", "--methods", *methods, *words, "--json")
     assert done.returncode in (0, 1, 2), done.stderr
     table = json.loads(done.stdout)
-    assert [row["method"] for row in table["rows"]] == ["orthogonal_dfa", "orthogonal_dfa:gain=10.0"]
+    assert [row["method"] for row in table["rows"]] == ["orthogonal_dfa", "orthogonal_dfa:gain=10"]
     for row in table["rows"]:
         assert row["claims"]["alignment"]["outcome"] != "not_made"
         assert set(row["cards"][0]["claim"]["frozen"]) == {"method_shell", "bp_shell"}
