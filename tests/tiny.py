@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -34,6 +35,9 @@ CHEAP: dict[str, dict[str, Scalar]] = {"ep": {"steps": 4}}
 """Settings that make a rule quick; its mathematics has tests of its own."""
 EVERYWHERE = ("bp", "fa", "dfa")
 """Rules that are always tested on every network; the others are on `resmlp`, and on the rest in `make test-all`."""
+DRIVEN = ("dfa", "kp", "credit_bridge", "node_perturbation", "ep")
+"""Rules that ask all there is of a driver: fixed state, one that follows the weights, a learned one that is derived
+twice, noise, and a long program in double precision."""
 CPU = torch.device("cpu")
 
 
@@ -93,12 +97,17 @@ def defined() -> list[tuple[str, str]]:
 
 def pairs() -> list[ParameterSet]:
     """The same as tests' parameters, those marked slow that only `make test-all` runs."""
+    return _marked(lambda rule, net: net == "resmlp" or rule in EVERYWHERE)
+
+
+def driven_pairs() -> list[ParameterSet]:
+    """For what depends on the driver more than on the rule: backprop everywhere, and what asks most of a driver."""
+    return _marked(lambda rule, net: rule == "bp" or (net == "resmlp" and rule in DRIVEN))
+
+
+def _marked(is_quick: Callable[[str, str], bool]) -> list[ParameterSet]:
     marks = {True: (), False: (pytest.mark.slow,)}
-    return [pytest.param(rule, net, marks=marks[_is_quick(rule, net)]) for rule, net in defined()]
-
-
-def _is_quick(rule: str, net: str) -> bool:
-    return net == "resmlp" or rule in EVERYWHERE
+    return [pytest.param(rule, net, marks=marks[is_quick(rule, net)]) for rule, net in defined()]
 
 
 def _is_defined(rule: str, net: str) -> bool:

@@ -14,16 +14,7 @@ from walkback.training.fleet import Fleet
 from walkback.training.recipe import Recipe
 from walkback.training.single import Single
 
-PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.pairs())
-DRIVEN = ("dfa", "kp", "state_bridge", "node_perturbation")
-"""Rules that ask all there is of a driver: fixed state, one that follows the weights, a learned one, and noise."""
-IN_BRIEF = pytest.mark.parametrize(
-    ("rule", "net"),
-    [
-        pytest.param(rule, net, marks=() if rule == "bp" or (net == "resmlp" and rule in DRIVEN) else pytest.mark.slow)
-        for rule, net in tiny.defined()
-    ],
-)
+PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.driven_pairs())
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ def test_a_fleet_equals_its_models_trained_alone(rule, net):
         assert not tiny.same_bits(model.alone.params, model.recipe.params()), "nothing was trained"
 
 
-@IN_BRIEF
+@PAIRS
 def test_a_frozen_leaf_keeps_its_bits_through_weight_decay_and_no_other_does(rule, net):
     """Frozen are a shell's blocks, and what the rule gives no credit; statistics of the data are taken anew."""
     for model in trained(rule, net):
@@ -76,7 +67,7 @@ def test_a_frozen_leaf_keeps_its_bits_through_weight_decay_and_no_other_does(rul
                 assert (f"first.{name}" in found.moments) != frozen
 
 
-@IN_BRIEF
+@PAIRS
 @pytest.mark.parametrize("make", [lambda rs, d: Single(rs[0], d, tiny.CPU), lambda rs, d: Fleet(rs, d, tiny.CPU)])
 def test_going_on_from_a_snapshot_and_starting_again_give_the_same_bits(rule, net, make):
     shell = f"{rule}:shell={'bp' if rule == 'bp' else 'method'}"

@@ -168,6 +168,7 @@ def test_dying_before_every_single_file_operation_changes_no_bit(nursery, tmp_pa
     assert not dies_and_goes_on(nursery, tmp_path, driver, itertools.count())
 
 
+@pytest.mark.slow
 @DRIVERS
 def test_dying_again_and_again_at_later_operations_changes_no_bit(nursery, tmp_path, driver):
     """Each process dies a little later than the one before, and each begins by mending what that one left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -491,14 +492,27 @@ class TestCommand:
             watch.finish()
         command = [sys.executable, "-m", "walkback", "watch", str(tmp_path / "w"), "--interval", "0.05"]
         ours, theirs = os.openpty()
-        with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True) as child:
-            os.close(theirs)
-            shown = os.read(ours, 10_000).decode()
-            while "mine, looks every 1 steps" not in shown:
-                shown += os.read(ours, 10_000).decode()
-            if not is_done:
-                child.send_signal(signal.SIGINT)
-            said = child.communicate(timeout=60)[1]
+
+        def heed_interrupts():
+            # A shell that starts the tests in the background has them ignore interrupts, and their children too.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+        pipes = {"stdout": theirs, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, preexec_fn=heed_interrupts, **pipes) as child:
+            try:
+                os.close(theirs)
+                shown = os.read(ours, 10_000).decode()
+                while "mine, looks every 1 steps" not in shown:
+                    shown += os.read(ours, 10_000).decode()
+                # Its last words must find a reader, or it waits for one for ever.
+                reader = threading.Thread(target=_drain, args=(ours,), daemon=True)
+                reader.start()
+                if not is_done:
+                    child.send_signal(signal.SIGINT)
+                said = child.communicate(timeout=60)[1]
+            finally:
+                child.kill()
+        reader.join(timeout=10)
         os.close(ours)
         assert child.returncode == (0 if is_done else 2)
         assert ("stopped" in said) is not is_done
@@ -567,3 +581,9 @@ def test_the_package_has_it_without_importing_torch():
     assert wb.Watch is wb.Watch
     assert not hasattr(wb, "Watcher")
     assert os.fspath(Path(sys.modules[wb.Watch.__module__].__file__)).endswith("watching/watch.py")
+
+
+def _drain(terminal):
+    with contextlib.suppress(OSError):  # The other end was closed.
+        while os.read(terminal, 10_000):
+            pass

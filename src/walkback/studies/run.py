@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,7 +25,7 @@ from walkback.studies import store
 from walkback.studies.provenance import provenance
 from walkback.training.driver import Driver, Snapshot
 from walkback.training.fleet import Fleet
-from walkback.training.plan import Group, plan, suitable_threads
+from walkback.training.plan import Group, halves, is_out_of_memory, plan, suitable_threads
 from walkback.training.recipe import Recipe, resolve
 from walkback.training.single import Single
 
@@ -41,6 +43,8 @@ class Options:
     """Stop at the first checkpoint after this many seconds."""
     checkpoint_seconds: float = 30.0
     """Save at the first epoch end after this many seconds."""
+    memory: int | None = None
+    """Plan fleets that fit into this many bytes, where more are free."""
     command: tuple[str, ...] = ()
 
 
@@ -75,6 +79,9 @@ class Listener:
     def started(self, group: Group) -> None: ...
 
     def stepped(self, steps: int) -> None: ...
+
+    def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
+        """The group did not fit into the memory and its parts are tried instead; `steps` more than it had to do."""
 
     def resumed(self, group: Group, epoch: int) -> None: ...
 
@@ -111,13 +118,21 @@ def train(
     todo = [recipe for recipe in recipes if recipe not in finished]
     if todo:
         _train_all(todo, runs, options, listener, observer)
-    return [_result(recipe, options.out / recipe.name) for recipe in recipes]
+    return [result_of(recipe, options.out) for recipe in recipes]
+
+
+def plan_rest(recipes: Sequence[Recipe], options: Options) -> list[Group]:
+    """The fleets of those runs that are not finished, in the company they were begun in."""
+    runs = _existing(recipes, options)
+    todo = [recipe for recipe in recipes if recipe.name not in runs or not runs[recipe.name].is_done]
+    return make_plan(todo, _companies(todo, runs), options)
 
 
 def make_plan(recipes: Sequence[Recipe], keys: Sequence[Any], options: Options) -> list[Group]:
     """The fleets for these recipes on the chosen device."""
     device = choose_device(options.device)
-    return plan(recipes, keys, options.driver, device, free_memory(device))
+    free = free_memory(device)
+    return plan(recipes, keys, options.driver, device, free if options.memory is None else min(free, options.memory))
 
 
 def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
@@ -183,14 +198,43 @@ def _train_all(
         options.out.mkdir(parents=True, exist_ok=True)
     listener.planned(groups, sum(_steps_left(g, e) for g, e in zip(groups, epochs, strict=True)))
     deadline = time.monotonic() + options.max_seconds if options.max_seconds is not None else None
-    for group, epoch in zip(groups, epochs, strict=True):
+    waiting = deque(zip(groups, epochs, strict=True))
+    while waiting:
         if deadline is not None and time.monotonic() >= deadline:
             return
+        group, epoch = waiting.popleft()
         listener.started(group)
         if epoch:
             listener.resumed(group, epoch)
+        source = data[group.recipes[0].source]
+        if _fits(group, partial(_train_group, group, epoch, runs, source, options, listener, observer, deadline)):
+            continue
+        # Its models go on from their last checkpoint, in smaller company.
+        parts = [(part, _common_epoch(part, runs)) for part in halves(group)]
+        steps = sum(_steps_left(*part) for part in parts) - _steps_left(group, epoch)
+        listener.backed_off(group, [part for part, _ in parts], steps)
+        waiting.extendleft(reversed(parts))
+
+
+def _fits(group: Group, work: Callable[[], None]) -> bool:
+    """Do the work; False where the memory was not enough for all models of the group together."""
+    try:
         with suitable_threads(group):
-            _train_group(group, epoch, runs, data[group.recipes[0].source], options, listener, observer, deadline)
+            work()
+        return True
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(group.recipes) == 1:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise WalkbackError(
+                f"Out of memory with one model alone, '{group.recipes[0].name}' ({reason}). "
+                "Use a smaller batch or network, or a machine with more memory; --resume goes on."
+            ) from error
+    # Only now, with the error gone, does nothing hold the tensors that were made.
+    gc.collect()
+    torch.cuda.empty_cache()
+    return False
 
 
 def _companies(todo: Sequence[Recipe], runs: dict[str, store.Run]) -> list[tuple[str, ...]]:
@@ -222,14 +266,15 @@ def _train_group(
     deadline: float | None,
 ) -> None:
     device = choose_device(options.device)
-    members = [
-        runs.get(r.name) or store.create(options.out / r.name, _record(r, data, device, options)) for r in group.recipes
-    ]
+    for recipe in group.recipes:
+        if recipe.name not in runs:
+            runs[recipe.name] = store.create(options.out / recipe.name, _record(recipe, data, device, options))
+    members = [runs[recipe.name] for recipe in group.recipes]
     try:
         for run in members:
             run.lock()
         if _common_epoch(group, {run.name: run for run in members}) != epoch:
-            raise InputError(f"Another process has just trained {members[0].path}. Give the same command again.")
+            raise store.TakenError(f"Another process has just trained {members[0].path}. Give the same command again.")
         driver = _driver(group, data, device)
         saved = [run.rewind(epoch) for run in members]
         spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
@@ -362,7 +407,9 @@ def _numpy(leaves: Leaves) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(leaf.numpy()) for name, leaf in leaves.items()}
 
 
-def _result(recipe: Recipe, path: Path) -> Result:
+def result_of(recipe: Recipe, out: Path) -> Result:
+    """What the run's folder below `out` says of it."""
+    path = out / recipe.name
     # A run whose turn did not come before the time was up has no folder yet.
     run = store.open_run(path) if path.exists() else None
     record = run.record if run and run.is_done else None

@@ -7,6 +7,7 @@
 | `rule.safetensors` | the rule's state, where it has any |
 | `resume.safetensors` | while unfinished: parameters, optimiser, rule state, epoch, log length, in ONE file |
 | `train.jsonl` | one line per epoch, append-only |
+| `lock` | while unfinished: empty, held by the process that trains |
 
 Arrays are numpy here, so that reading a run needs no torch.
 """
@@ -44,6 +45,8 @@ RECORD, MODEL, RULE, RESUME, LOG = (
 PREVIOUS = "resume.previous.safetensors"
 """The checkpoint before the last, kept while a fleet's checkpoints are being written: after a kill in between, all
 members still have one epoch in common."""
+LOCK = "lock"
+"""While unfinished. A file, since a folder's lock is not seen by the other machines of a network file system."""
 
 
 class TakenError(InputError):
@@ -86,11 +89,12 @@ class Run:
     def lock(self) -> None:
         """Keep other processes from training this run at the same time; the system lets go of it when we end."""
         with explained(self.path, "lock"):
-            self._lock = os.open(self.path, os.O_RDONLY)
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Only now does the record hold still: another process may have ended since it was read.
                 if open_run(self.path).is_done and not self.is_done:
+                    (self.path / LOCK).unlink(missing_ok=True)
                     raise TakenError(f"Another process has just finished {self.path}. Give the same command again.")
                 for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while writing
                     leftover.unlink()
@@ -225,7 +229,8 @@ class Run:
         write_atomic(self.path / RECORD, _json(self.record))
 
     def drop_checkpoints(self) -> None:
-        for name in (RESUME, PREVIOUS):
+        """Remove what is needed only while unfinished; a lock taken after that finds the run done."""
+        for name in (RESUME, PREVIOUS, LOCK) if self.is_done else (RESUME, PREVIOUS):
             if (self.path / name).exists():
                 with explained(self.path / name, "remove"):
                     (self.path / name).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -103,6 +103,48 @@ def _group(members: list[Recipe], count: Count, rates: Rates, alone: bool) -> Gr
     return Group(tuple(members), kind, seconds, _memory(count, len(members)), len(members) * count.flops)
 
 
+def halves(group: Group) -> tuple[Group, Group]:
+    """A group that did not fit into the memory, as two; estimates are shared out by the number of models."""
+    middle = (len(group.recipes) + 1) // 2
+    return _part(group, group.recipes[:middle]), _part(group, group.recipes[middle:])
+
+
+def _part(group: Group, members: tuple[Recipe, ...]) -> Group:
+    share = len(members) / len(group.recipes)
+    memory, flops = round(share * group.memory), round(share * group.flops)
+    return replace(group, recipes=members, seconds=share * group.seconds, memory=memory, flops=flops)
+
+
+def back_off_text(group: Group, parts: Sequence[Group]) -> str:
+    """What whoever watches is told."""
+    sizes = " + ".join(str(len(part.recipes)) for part in parts)
+    return f"out of memory with {len(group.recipes)} models together; going on with {sizes}"
+
+
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "alloc_failed",  # cuBLAS
+    "could not create a primitive",  # oneDNN
+    "could not create a memory",
+)
+"""How torch, its libraries and the system say it, where they have no exception of its own for it."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this error, or one that it came from, says that the memory is used up."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, torch.OutOfMemoryError | MemoryError):
+            return True
+        if isinstance(seen, RuntimeError) and any(words in str(seen).lower() for words in _NO_MEMORY):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
 @contextmanager
 def suitable_threads(group: Group) -> Iterator[None]:
     """One thread where a step is too small to share, unless the user has set their number.
@@ -176,12 +218,21 @@ def measure_rates(device: torch.device) -> Rates:
     a = torch.randn(size, size, device=device)
     b = torch.empty_like(a)
     product = _seconds(lambda: torch.matmul(a, a, out=b), device)
-    large = torch.empty(1 << (27 if device.type == "cuda" else 24), device=device)
-    other = torch.empty_like(large)
-    copy = _seconds(lambda: other.copy_(large), device)
+    moved, copy = _copy(1 << (29 if device.type == "cuda" else 26), device)
     # A captured step launches an operation in about 2 us; an eager one under vmap costs the host about 25 us.
     overhead = 2e-6 if device.type == "cuda" else 25e-6
-    return Rates(flops=2 * size**3 / product, bytes=2 * large.nbytes / copy, overhead=overhead)
+    return Rates(flops=2 * size**3 / product, bytes=2 * moved / copy, overhead=overhead)
+
+
+def _copy(size: int, device: torch.device) -> tuple[int, float]:
+    """Time the copy of `size` bytes, or of a part of them where there is little memory; the bytes and the seconds."""
+    try:
+        source, target = torch.empty(2, size, dtype=torch.uint8, device=device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or size < 1 << 16:
+            raise
+        return _copy(size // 4, device)
+    return size, _seconds(lambda: target.copy_(source), device)
 
 
 def _seconds(work: Any, device: torch.device, repeats: int = 10) -> float:

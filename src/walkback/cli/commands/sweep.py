@@ -1,0 +1,152 @@
+"""Train the grid of a file on many workers: processes here, Ray, or Slurm.
+
+example: walkback sweep grid.yaml --executor slurm --slurm slurm_partition=gpu timeout_min=600 --device cuda
+
+The file multiplies lists out:
+
+    methods: [bp, fa, "dfa:scale=unit_error,site=input"]
+    arch: [resmlp, "resmlp:d=512,depth=2"]
+    data: cifar10
+    seeds: [42, 123, 456]
+    epochs: 100
+    settings: {lr: [1e-3, 3e-4], augment: crop_flip_black}
+    baselines: true
+
+`baselines` adds the frozen shells and backprop. A worker trains a whole fleet. Finished runs are skipped; a lost worker
+is replaced, and its fleet goes on from the last checkpoint. The same command again does what is left.
+Exit codes: 0 all runs are done, 2 some are not, 3 the input is at fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from walkback.cli.training import add_memory_argument, memory_of
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from walkback.studies.run import Options
+    from walkback.sweeping.executor import Executor
+    from walkback.training.plan import Group
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("grid", type=Path, metavar="GRID.YAML", help="the grid's file")
+    parser.add_argument("--executor", choices=("local", "ray", "slurm"), default="local", help="where workers run")
+    parser.add_argument("--jobs", type=int, metavar="N", help="fleets at once (local: one for each core, or each GPU)")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs, seen by all workers")
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets, seen by all workers")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda asks Ray or Slurm for GPUs"
+    )
+    add_memory_argument(parser)
+    parser.add_argument(
+        "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="settings of submitit, such as timeout_min=600"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per run")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but results")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.jobs is not None and args.jobs < 1:
+        raise InputError(f"--jobs is {args.jobs}; expected at least 1.")
+    if args.slurm and args.executor != "slurm":
+        raise InputError(f"--slurm is for --executor slurm, not for {args.executor}.")
+    slurm, memory = slurm_settings(args.slurm), memory_of(args.memory)
+
+    from walkback.studies.run import Options, choose_device
+    from walkback.sweeping.executor import cores, threads
+    from walkback.sweeping.grid_file import read_grid
+    from walkback.sweeping.sweep import jobs_of, recipes_of, shared_memory, sweep
+
+    recipes = recipes_of(read_grid(args.grid))
+    command = ("walkback", *sys.argv[1:])
+    paths = {"out": args.out, "data_root": args.data_root}
+    options = Options(resume=True, device=args.device, memory=memory, command=command, **paths)
+    at_once = args.jobs
+    if args.executor == "local":
+        gpus = _gpus(choose_device(options.device))
+        at_once = at_once or gpus or max(1, cores() // threads())
+        options = shared_memory(options, -(-at_once // max(gpus, 1)))
+    if args.dry_run:
+        return _dry_run(jobs_of(recipes, options), args.json)
+
+    from rich.console import Console
+
+    from walkback.cli.progress import result_table
+    from walkback.cli.sweeping import SweepBar
+
+    bar = SweepBar(quiet=args.quiet or args.json)
+    try:
+        swept = sweep(recipes, options, _executor(args, options, at_once, slurm), at_once, bar)
+    finally:
+        bar.close()
+    if args.json:
+        for result in swept.results:
+            print(json.dumps(result.to_json()))
+    else:
+        Console(highlight=False).print(result_table(swept.results))
+    for failure in swept.failures:
+        print(f"walkback: job {failure.job + 1} failed: {failure.reason}", file=sys.stderr)
+    unfinished = sum(result.status != "done" for result in swept.results)
+    if unfinished:
+        count = f"{unfinished} run{' is' if unfinished == 1 else 's are'}"
+        print(f"walkback: {count} unfinished; the same command goes on.", file=sys.stderr)
+    return EXIT_DONE if swept.is_done else EXIT_UNFINISHED
+
+
+def _dry_run(groups: Sequence[Group], as_json: bool) -> int:
+    if not as_json:
+        from walkback.cli.progress import print_plan
+
+        print_plan(groups, as_json=False)
+        return EXIT_DONE
+    for job, group in enumerate(groups, start=1):
+        cost = {"driver": group.driver, "seconds": group.seconds, "memory": group.memory}
+        runs = {"methods": [r.method for r in group.recipes], "runs": [r.name for r in group.recipes]}
+        print(json.dumps({"job": job, **cost, **runs}))
+    return EXIT_DONE
+
+
+def slurm_settings(items: list[str]) -> dict[str, Any]:
+    """`timeout_min=600 slurm_partition=gpu` as submitit takes them."""
+    found: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key or not value:
+            raise InputError(f"Cannot read --slurm {item}. Write --slurm key=value, such as timeout_min=600.")
+        if key in found:
+            raise InputError(f"--slurm {key} is given twice. Give it once.")
+        found[key] = int(value) if value.isdecimal() else value
+    return found
+
+
+def _gpus(device: torch.device) -> int:
+    """How many GPUs of this machine take part."""
+    import torch
+
+    return torch.cuda.device_count() if device.type == "cuda" else 0
+
+
+def _executor(args: argparse.Namespace, options: Options, at_once: int | None, slurm: dict[str, Any]) -> Executor:
+    if args.executor == "slurm":
+        from walkback.sweeping.slurm_executor import SlurmExecutor
+
+        return SlurmExecutor(options.out.resolve() / ".slurm", slurm, wants_gpu=options.device == "cuda")
+    if args.executor == "ray":
+        from walkback.sweeping.executor import cores
+        from walkback.sweeping.ray_executor import RayExecutor
+
+        return RayExecutor(at_once or cores(), wants_gpu=options.device == "cuda")
+    from walkback.studies.run import choose_device
+    from walkback.sweeping.executor import LocalExecutor, visible_gpus
+
+    return LocalExecutor(visible_gpus(_gpus(choose_device(options.device))))

@@ -1,0 +1,1 @@
+"""Sweeps: a grid from a file, its fleets handed to workers on this machine or on others."""

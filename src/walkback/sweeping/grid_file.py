@@ -1,0 +1,130 @@
+"""A grid in a file: every list is multiplied out.
+
+methods: [bp, fa, "dfa:scale=unit_error,site=input"]
+arch: [resmlp, "resmlp:d=512,depth=2"]
+data: cifar10
+seeds: [42, 123, 456]
+epochs: 100
+settings: {lr: [1e-3, 3e-4], augment: crop_flip_black}
+baselines: true
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from walkback.core.config import PARTS, RunConfig, grid
+from walkback.core.errors import InputError, unknown
+from walkback.core.settings import Scalar
+
+KEYS = ("methods", "arch", "data", "seeds", "epochs", "settings", "baselines")
+OWN_KEYS = {"method": "methods", "arch": "arch", "data": "data", "seed": "seeds", "epochs": "epochs"}
+"""Fields of a run that have a key of their own, beside `settings`."""
+SETTINGS = [field.name for field in fields(RunConfig) if field.name not in (*PARTS, "seed", "epochs")]
+
+
+@dataclass(frozen=True)
+class GridFile:
+    """What a file asks for."""
+
+    methods: tuple[str, ...]
+    archs: tuple[str, ...]
+    datas: tuple[str, ...]
+    seeds: tuple[int, ...]
+    settings: tuple[tuple[str, tuple[Scalar, ...]], ...]
+    """Fields of `RunConfig`, epochs among them, and the values each of them takes."""
+    baselines: bool
+    """Whether the runs that a claim of depth is held against are added."""
+
+    def configs(self) -> list[RunConfig]:
+        """One configuration for each combination; seeds change fastest."""
+        names = [name for name, _ in self.settings]
+        return [
+            config
+            for arch, data in itertools.product(self.archs, self.datas)
+            for values in itertools.product(*(choices for _, choices in self.settings))
+            for config in grid(
+                self.methods, arch=arch, data=data, seeds=self.seeds, **dict(zip(names, values, strict=True))
+            )
+        ]
+
+
+def read_grid(path: Path) -> GridFile:
+    """Read and check a grid's file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InputError(f"Could not read {path}: {reason}. Name a grid's file, such as grid.yaml.") from error
+    try:
+        return parse_grid(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def parse_grid(text: str) -> GridFile:
+    given = yaml.load(text, Loader=_Loader)
+    if not isinstance(given, dict) or not given:
+        raise InputError(f"A grid is a list of keys and values, such as 'methods: [bp, dfa]'. Keys: {', '.join(KEYS)}.")
+    for key in given:
+        if key not in KEYS:
+            raise unknown("key", key, KEYS)
+    if "methods" not in given:
+        raise InputError("The key 'methods' is missing. Write such as methods: [bp, dfa].")
+    settings = _settings(given.get("settings", {}))
+    if "epochs" in given:
+        settings = (("epochs", _list("epochs", given["epochs"], int)), *settings)
+    baselines = given.get("baselines", False)
+    if not isinstance(baselines, bool):
+        raise InputError(f"'baselines' is {baselines!r}; expected true or false.")
+    return GridFile(
+        methods=_list("methods", given["methods"], str),
+        archs=_list("arch", given.get("arch", "resmlp"), str),
+        datas=_list("data", given.get("data", "prototypes"), str),
+        seeds=_list("seeds", given.get("seeds", 42), int),
+        settings=settings,
+        baselines=baselines,
+    )
+
+
+def _settings(given: Any) -> tuple[tuple[str, tuple[Scalar, ...]], ...]:
+    if not isinstance(given, dict):
+        raise InputError(f"'settings' is {given!r}; expected keys and values, such as {{lr: [1e-3, 3e-4]}}.")
+    for key in given:
+        if key in OWN_KEYS or key in KEYS:
+            raise InputError(f"'{key}' has a key of its own: write '{OWN_KEYS.get(key, key)}' beside 'settings'.")
+        if key not in SETTINGS:
+            raise unknown("key of 'settings'", key, SETTINGS)
+    return tuple((key, _list(f"settings.{key}", value, str | int | float)) for key, value in given.items())
+
+
+def _list(key: str, value: Any, kind: Any) -> tuple[Any, ...]:
+    """One value or several, none of them of another kind."""
+    values = value if isinstance(value, list) else [value]
+    word = {str: "text", int: "a whole number"}.get(kind, "text or a number")
+    for one in values:
+        # To Python, true is a whole number as well.
+        if isinstance(one, bool) or not isinstance(one, kind):
+            raise InputError(f"'{key}' has {one!r}; expected {word}, or a list of it.")
+    if not values:
+        raise InputError(f"'{key}' is an empty list, so there is nothing to train. Leave it out, or fill it.")
+    return tuple(values)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Plain data alone, and no key twice: the second would silently win."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise InputError(f"The key '{twice[0]}' is given twice. Give it once, with a list.")
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found

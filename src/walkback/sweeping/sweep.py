@@ -1,0 +1,183 @@
+"""A sweep: a plan of fleets, each a job for a worker; lost workers are replaced, finished runs are never touched."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from walkback.core.files import explained
+from walkback.studies.audit import with_baselines
+from walkback.studies.run import Options, Result, choose_device, free_memory, plan_rest, refuse_twins, result_of
+from walkback.studies.store import open_run
+from walkback.sweeping.executor import Ended, Executor
+from walkback.sweeping.grid_file import GridFile
+from walkback.training.plan import Group
+from walkback.training.recipe import Recipe, resolve
+
+TRIES_AGAIN = 3
+"""How often a job whose worker was lost is given to another."""
+REST = 2.0
+"""Seconds before a job is tried again whose runs another process has."""
+LOOK = 0.5
+"""Seconds between two looks at what rests."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job that did not come to its end."""
+
+    job: int
+    runs: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep came to."""
+
+    results: tuple[Result, ...]
+    """Of every run of the grid, also of those that were finished before."""
+    failures: tuple[Failure, ...]
+
+    @property
+    def is_done(self) -> bool:
+        return all(result.status == "done" for result in self.results)
+
+
+class Listener:
+    """Hears how a sweep goes; the default hears nothing."""
+
+    def planned(self, groups: Sequence[Group], finished: int) -> None:
+        """`groups` are the jobs; `finished` runs are there already."""
+
+    def submitted(self, job: int) -> None: ...
+
+    def ended(self, job: int) -> None: ...
+
+    def lost(self, job: int, reason: str, tries_left: int) -> None: ...
+
+    def failed(self, job: int, reason: str) -> None: ...
+
+    def said(self, job: int, note: str) -> None:
+        """Something a worker had to say, or that a job waits for another process."""
+
+
+def recipes_of(grid: GridFile) -> list[Recipe]:
+    """Every run a grid asks for, with the baselines where it asks for them."""
+    asked = [resolve(config) for config in grid.configs()]
+    refuse_twins(asked)
+    return with_baselines(asked) if grid.baselines else asked
+
+
+def jobs_of(recipes: Sequence[Recipe], options: Options) -> list[Group]:
+    """The fleets that are still to be trained; each is a job."""
+    # Workers elsewhere may have a GPU where this machine has none; they plan again with the memory they find.
+    is_elsewhere = options.device == "cuda" and not torch.cuda.is_available()
+    return plan_rest(recipes, replace(options, resume=True, device="cpu" if is_elsewhere else options.device))
+
+
+def shared_memory(options: Options, at_once: int) -> Options:
+    """The same options with a fair share of this machine's memory, for workers that are on it together."""
+    share = free_memory(choose_device(options.device)) // at_once
+    return replace(options, memory=share if options.memory is None else min(share, options.memory))
+
+
+def sweep(
+    recipes: Sequence[Recipe], options: Options, executor: Executor, at_once: int | None, listener: Listener
+) -> Swept:
+    """Have every run trained that is not finished; no more than `at_once` jobs are handed out at a time."""
+    try:
+        groups = jobs_of(recipes, options)
+        listener.planned(groups, len(recipes) - sum(len(group.recipes) for group in groups))
+        with explained(options.out, "create"):
+            options.out.mkdir(parents=True, exist_ok=True)
+        failures = _Course(groups, options, executor, listener).run(at_once or len(groups))
+    finally:
+        executor.close()
+    _clear_up(recipes, options)
+    return Swept(tuple(result_of(recipe, options.out) for recipe in recipes), tuple(failures))
+
+
+def _clear_up(recipes: Sequence[Recipe], options: Options) -> None:
+    """Remove checkpoints that a kill after the last file left beside finished runs."""
+    for path in (options.out / recipe.name for recipe in recipes):
+        if path.exists() and (run := open_run(path)).is_done:
+            run.drop_checkpoints()
+
+
+class _Course:
+    """Which jobs wait, rest, are out, or failed."""
+
+    def __init__(self, groups: Sequence[Group], options: Options, executor: Executor, listener: Listener):
+        self._groups = groups
+        self._options = options
+        self._executor = executor
+        self._listener = listener
+        self._waiting = deque(range(len(groups)))
+        self._resting: dict[int, float] = {}
+        self._out: set[int] = set()
+        self._losses = [0] * len(groups)
+        self._was_taken: set[int] = set()
+        self._failures: dict[int, Failure] = {}
+
+    def run(self, at_once: int) -> list[Failure]:
+        while self._waiting or self._resting or self._out:
+            now = time.monotonic()
+            for job in [job for job, until in self._resting.items() if until <= now]:
+                del self._resting[job]
+                self._waiting.append(job)
+            while self._waiting and len(self._out) < at_once:
+                job = self._waiting.popleft()
+                self._executor.submit(job, job_json(self._groups[job], self._options))
+                self._out.add(job)
+                self._listener.submitted(job)
+            if self._out:
+                for ended in self._executor.wait(LOOK):
+                    self._out.remove(ended.number)
+                    self._hear(ended)
+            else:
+                time.sleep(LOOK)
+        return [self._failures[job] for job in sorted(self._failures)]
+
+    def _hear(self, ended: Ended) -> None:
+        job, report = ended.number, ended.report
+        if report is None:
+            self._losses[job] += 1
+            left = TRIES_AGAIN + 1 - self._losses[job]
+            if left == 0:
+                self._fail(job, f"lost {self._losses[job]} times; the last time, {ended.lost}")
+                return
+            self._listener.lost(job, ended.lost, left)
+            self._waiting.append(job)
+            return
+        for note in report.notes:
+            self._listener.said(job, note)
+        if report.status == "taken":
+            # Perhaps its own first worker, believed dead and still at it: nothing is lost, the lock will be free.
+            if job not in self._was_taken:
+                self._was_taken.add(job)
+                self._listener.said(job, f"waiting: {report.reason}")
+            self._resting[job] = time.monotonic() + REST
+        elif report.status == "failed":
+            self._fail(job, report.reason)
+        else:
+            self._listener.ended(job)
+
+    def _fail(self, job: int, reason: str) -> None:
+        self._failures[job] = Failure(job, tuple(recipe.name for recipe in self._groups[job].recipes), reason)
+        self._listener.failed(job, reason)
+
+
+def job_json(group: Group, options: Options) -> dict[str, Any]:
+    """A job as it is sent; workers may stand in another folder, so paths are whole."""
+    root = options.data_root
+    paths = {"out": str(options.out.resolve()), "data_root": None if root is None else str(root.resolve())}
+    return {
+        "options": {**asdict(options), **paths, "command": list(options.command)},
+        "configs": [recipe.config.to_json() for recipe in group.recipes],
+    }

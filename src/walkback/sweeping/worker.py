@@ -1,0 +1,87 @@
+"""What a worker does, wherever it is: train one fleet into its runs, and say how it went.
+
+A job and its report are plain JSON, so that they travel through a file, through Ray and through Slurm alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from walkback.core.errors import WalkbackError
+from walkback.core.files import write_atomic
+from walkback.studies.store import TakenError
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says at the end of a job."""
+
+    status: Literal["done", "taken", "failed"]
+    """`taken`: another process has these runs just now, perhaps a worker that was believed dead."""
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    """What else whoever watches should know, such as that the memory was not enough at first."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(plain: dict[str, Any]) -> Report:
+        return Report(plain["status"], plain["reason"], tuple(plain["notes"]))
+
+
+def perform(job: dict[str, Any]) -> dict[str, Any]:
+    """Carry out a job; every error that Python can catch is in its report."""
+    notes: list[str] = []
+    try:
+        _train(job, notes.append)
+    except TakenError as error:
+        report = Report("taken", str(error))
+    except WalkbackError as error:
+        report = Report("failed", str(error), tuple(notes))
+    except Exception as error:
+        report = Report("failed", f"{type(error).__name__}: {error}", tuple(notes))
+    else:
+        report = Report("done", notes=tuple(notes))
+    return report.to_json()
+
+
+def _train(job: dict[str, Any], note: Callable[[str], None]) -> None:
+    # Imported here, so that a worker whose installation is broken can say so.
+    from walkback.core.config import RunConfig
+    from walkback.studies import run
+    from walkback.training.plan import Group, back_off_text
+
+    class Noting(run.Listener):
+        def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
+            note(back_off_text(group, parts))
+
+    how = job["options"]
+    root = how["data_root"]
+    paths = {"out": Path(how["out"]), "data_root": None if root is None else Path(root)}
+    options = run.Options(**{**how, **paths, "resume": True, "command": tuple(how["command"])})
+    run.train([RunConfig.from_json(config) for config in job["configs"]], options, Noting())
+
+
+def main(job: Path, report: Path) -> None:
+    """A worker in a process of its own: the job comes in a file and the report goes into one."""
+    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
+    said = perform(json.loads(job.read_text()))
+    write_atomic(report, json.dumps(said).encode())
+
+
+def _end_with_the_sweep() -> None:
+    """The sweep holds the other end of our standard input; when it is gone, however it ended, so are we."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,400 @@
+"""Sweeps: what a grid's file asks for, and what becomes of jobs that are lost, taken or refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import walkback
+from walkback.cli.commands.sweep import slurm_settings
+from walkback.cli.main import main
+from walkback.cli.training import memory_of
+from walkback.core.config import grid
+from walkback.core.errors import InputError
+from walkback.studies import store
+from walkback.studies.run import Options
+from walkback.sweeping import executor, sweep
+from walkback.sweeping.executor import Ended
+from walkback.sweeping.grid_file import parse_grid, read_grid
+from walkback.sweeping.ray_executor import RayExecutor
+from walkback.sweeping.slurm_executor import SlurmExecutor
+from walkback.sweeping.worker import Report, perform
+
+SMALL = 'data: "prototypes:train=64,test=32"\narch: "resmlp:d=8,depth=2"\nepochs: 1\nsettings: {batch: 32}\n'
+PAIR = f"methods: [bp, dfa]\nseeds: [1, 2]\n{SMALL}"
+
+
+class TestGridFile:
+    def test_every_list_is_multiplied_out(self):
+        configs = parse_grid("""
+            methods: [bp, fa, "dfa:scale=unit_error,site=input"]
+            arch: [resmlp, "resmlp:d=512,depth=2"]
+            data: cifar10
+            seeds: [42, 123, 456]
+            epochs: 100
+            settings: {lr: [1e-3, 3e-4], augment: crop_flip_black}
+        """).configs()
+        assert len(configs) == 3 * 2 * 3 * 2
+        wanted = itertools.product(
+            ["bp", "fa", "dfa:scale=unit_error,site=input"],
+            ["resmlp", "resmlp:d=512,depth=2"],
+            [42, 123, 456],
+            [1e-3, 3e-4],
+        )
+        assert {(str(c.method), str(c.arch), c.seed, c.lr) for c in configs} == set(wanted)
+        assert {(str(c.data), c.epochs, c.augment) for c in configs} == {("cifar10", 100, "crop_flip_black")}
+
+    def test_what_is_left_out_has_the_defaults_of_train(self):
+        assert parse_grid("methods: bp").configs() == grid("bp")
+
+    @given(
+        methods=st.lists(st.sampled_from(["bp", "fa", "dfa"]), min_size=1, unique=True),
+        seeds=st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True),
+        rates=st.lists(st.sampled_from([0.1, 0.01, 0.001]), min_size=1, unique=True),
+    )
+    def test_the_number_of_runs_is_the_product(self, methods, seeds, rates):
+        text = json.dumps({"methods": methods, "seeds": seeds, "settings": {"lr": rates}})
+        configs = parse_grid(text).configs()
+        assert len(configs) == len({c.digest() for c in configs}) == len(methods) * len(seeds) * len(rates)
+
+    def test_baselines_add_the_shells_and_backprop_once(self):
+        recipes = sweep.recipes_of(parse_grid(f"methods: [fa, dfa]\nbaselines: true\n{SMALL}"))
+        assert [recipe.method for recipe in recipes] == [
+            "fa",
+            "dfa",
+            "fa:shell=method",
+            "bp:shell=bp",
+            "bp",
+            "dfa:shell=method",
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("method: [bp]", "Unknown key 'method'. Did you mean 'methods'?"),
+            ("arch: resmlp", "The key 'methods' is missing"),
+            ("methods: 3", "'methods' has 3; expected text"),
+            ("methods: [bp, no]", "'methods' has False; expected text"),
+            ("methods: bp\nseeds: [1, two]", "'seeds' has 'two'; expected a whole number"),
+            ("methods: bp\nseeds: 1.5", "'seeds' has 1.5; expected a whole number"),
+            ("methods: bp\nepochs: many", "'epochs' has 'many'; expected a whole number"),
+            ("methods: bp\nseeds: []", "'seeds' is an empty list"),
+            ("methods: bp\nsettings: {lrr: 1}", "Unknown key of 'settings' 'lrr'. Did you mean 'lr'?"),
+            ("methods: bp\nsettings: {seed: 1}", "'seed' has a key of its own: write 'seeds'"),
+            ("methods: bp\nsettings: {baselines: true}", "'baselines' has a key of its own"),
+            ("methods: bp\nsettings: {lr: {a: 1}}", "'settings.lr' has {'a': 1}"),
+            ("methods: bp\nsettings: [lr]", "'settings' is ['lr']"),
+            ("methods: bp\nbaselines: 1", "'baselines' is 1; expected true or false"),
+            ("methods: bp\nmethods: fa", "The key 'methods' is given twice"),
+            ("- bp", "A grid is a list of keys and values"),
+            ("", "A grid is a list of keys and values"),
+        ],
+    )
+    def test_mistakes_are_named_with_their_key(self, text, words):
+        with pytest.raises(InputError) as caught:
+            parse_grid(text).configs()
+        assert words in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("methods: [bp", "is not YAML"),
+            ("methods: !!python/object:os.system x", "is not YAML"),
+            ("methods: bp\nx: 1", "Unknown key 'x'"),
+        ],
+    )
+    def test_the_file_is_named(self, tmp_path, text, words):
+        path = tmp_path / "grid.yaml"
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"grid\.yaml") as caught:
+            read_grid(path)
+        assert words in str(caught.value)
+
+    def test_a_file_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(InputError, match="Could not read"):
+            read_grid(tmp_path / "none.yaml")
+        (tmp_path / "picture").write_bytes(b"\x89\xff\xfe")
+        with pytest.raises(InputError, match="it is not text"):
+            read_grid(tmp_path / "picture")
+
+
+class Scripted:
+    """Carries jobs out in this process, after the mishaps that are written down for them."""
+
+    def __init__(self, mishaps=None):
+        self.mishaps = {job: list(each) for job, each in (mishaps or {}).items()}
+        self.out, self.tries, self.most, self.is_closed = [], Counter(), 0, False
+
+    def submit(self, number, job):
+        self.out.append((number, job))
+        self.tries[number] += 1
+        self.most = max(self.most, len(self.out))
+
+    def wait(self, seconds):
+        number, job = self.out.pop(0)
+        mishaps = self.mishaps.get(number, [])
+        mishap = mishaps.pop(0) if mishaps else None
+        if mishap == "lost":
+            return [Ended(number, None, "the roof fell in")]
+        if mishap is not None:
+            return [Ended(number, mishap)]
+        return [Ended(number, Report.from_json(json.loads(json.dumps(perform(json.loads(json.dumps(job)))))))]
+
+    def close(self):
+        self.is_closed = True
+
+
+class Heard(sweep.Listener):
+    def __init__(self):
+        self.lines = []
+
+    def planned(self, groups, finished):
+        self.lines.append(("planned", [len(group.recipes) for group in groups], finished))
+
+    def ended(self, job):
+        self.lines.append(("ended", job))
+
+    def lost(self, job, reason, tries_left):
+        self.lines.append(("lost", job, tries_left))
+
+    def failed(self, job, reason):
+        self.lines.append(("failed", job, reason))
+
+    def said(self, job, note):
+        self.lines.append(("said", job, note))
+
+
+def carry_out(out, executor, text=PAIR, at_once=None):
+    heard = Heard()
+    options = Options(out=out, device="cpu")
+    return sweep.sweep(sweep.recipes_of(parse_grid(text)), options, executor, at_once, heard), heard.lines
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(sweep, "REST", 0.0)
+    monkeypatch.setattr(sweep, "LOOK", 0.01)
+
+
+class TestSweep:
+    def test_jobs_are_fleets_and_results_are_ordinary_runs(self, tmp_path):
+        work = Scripted()
+        swept, lines = carry_out(tmp_path / "runs", work)
+        assert lines == [("planned", [2, 2], 0), ("ended", 0), ("ended", 1)]
+        assert swept.is_done
+        assert work.is_closed
+        assert [(result.method, result.seed) for result in swept.results] == [
+            ("bp", 1),
+            ("bp", 2),
+            ("dfa", 1),
+            ("dfa", 2),
+        ]
+        for result in swept.results:
+            assert walkback.load(result.path).model()
+
+    def test_finished_runs_are_skipped(self, tmp_path):
+        carry_out(tmp_path, Scripted())
+        swept, lines = carry_out(tmp_path, Scripted(), PAIR.replace("[1, 2]", "[1, 2, 3]"))
+        assert lines[0] == ("planned", [1, 1], 4)
+        assert swept.is_done
+
+    def test_checkpoints_beside_finished_runs_are_cleared_up(self, tmp_path):
+        swept, _ = carry_out(tmp_path, Scripted(), f"methods: bp\n{SMALL}")
+        path = tmp_path / swept.results[0].run
+        before = sorted(file.name for file in path.iterdir())
+        (path / store.RESUME).write_bytes(b"left by a kill")
+        assert carry_out(tmp_path, Scripted(), f"methods: bp\n{SMALL}")[0].is_done
+        assert sorted(file.name for file in path.iterdir()) == before
+
+    def test_no_more_jobs_are_handed_out_than_may_be(self, tmp_path):
+        nothing = {job: [Report("failed")] for job in range(3)}
+        one, all_of_them = Scripted(nothing), Scripted(nothing)
+        text = f"methods: [bp, fa, dfa]\n{SMALL}"
+        carry_out(tmp_path / "a", one, text, at_once=1)
+        carry_out(tmp_path / "b", all_of_them, text)
+        assert (one.most, all_of_them.most) == (1, 3)
+
+    def test_a_lost_job_is_tried_three_times_more(self, tmp_path):
+        swept, lines = carry_out(tmp_path, work := Scripted({0: ["lost"] * 3}))
+        assert [line for line in lines if line[0] == "lost"] == [("lost", 0, 3), ("lost", 0, 2), ("lost", 0, 1)]
+        assert work.tries == {0: 4, 1: 1}
+        assert swept.is_done
+
+    def test_then_it_has_failed_and_the_others_go_on(self, tmp_path):
+        swept, _ = carry_out(tmp_path, work := Scripted({0: ["lost"] * 9}))
+        assert work.tries == {0: 4, 1: 1}
+        assert not swept.is_done
+        (failure,) = swept.failures
+        assert failure.reason == "lost 4 times; the last time, the roof fell in"
+        assert failure.runs == tuple(result.run for result in swept.results[:2])
+        assert [result.status for result in swept.results] == ["unfinished"] * 2 + ["done"] * 2
+
+    def test_a_job_that_is_taken_is_not_lost_but_waited_for(self, tmp_path, impatient):
+        taken = Report("taken", "Another process is training it.")
+        swept, lines = carry_out(tmp_path, work := Scripted({0: [taken] * 7}))
+        assert swept.is_done
+        assert work.tries[0] == 8, "more often than a lost one would be tried"
+        assert lines.count(("said", 0, "waiting: Another process is training it.")) == 1
+
+    def test_a_worker_believed_dead_that_still_trains_is_waited_for(self, tmp_path, impatient):
+        """The lock of a run is held, as the forgotten worker holds it, until the third try."""
+        held = []
+
+        class Forgotten(Scripted):
+            def submit(self, number, job):
+                super().submit(number, job)
+                if self.tries[number] == 4:
+                    held.pop().unlock()
+
+        text = f"methods: bp\n{SMALL}"
+        (recipe,) = sweep.recipes_of(parse_grid(text))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store.Run, "append_log", lambda run, row: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                carry_out(tmp_path, Scripted(), text)
+        held.append(store.open_run(tmp_path / recipe.name))
+        held[0].lock()
+        swept, lines = carry_out(tmp_path, work := Forgotten({0: ["lost"]}), text)
+        assert work.tries == {0: 4}
+        assert swept.is_done
+        assert [line[0] for line in lines] == ["planned", "lost", "said", "ended"]
+        assert "Another process is training" in lines[2][2]
+
+    def test_a_refused_job_fails_with_the_workers_sentence(self, tmp_path):
+        swept, _ = carry_out(tmp_path, work := Scripted({1: [Report("failed", "No data.")]}))
+        assert [(failure.job, failure.reason) for failure in swept.failures] == [(1, "No data.")]
+        assert work.tries == {0: 1, 1: 1}
+
+    def test_the_executor_is_closed_whatever_happens(self, tmp_path):
+        class Broken(Scripted):
+            def wait(self, seconds):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(tmp_path, work := Broken())
+        assert work.is_closed
+
+
+class TestWorker:
+    def test_users_mistakes_and_bugs_are_reported_not_raised(self, tmp_path, monkeypatch):
+        (recipe,) = sweep.recipes_of(parse_grid(f"methods: bp\n{SMALL}"))
+        options = Options(out=tmp_path, device="cpu")
+        job = sweep.job_json(sweep.jobs_of([recipe], options)[0], options)
+        broken = {**job, "configs": [{**job["configs"][0], "method": {"name": "dff"}}]}
+        assert perform(broken)["status"] == "failed"
+        assert "Did you mean 'dfa'?" in perform(broken)["reason"]
+        monkeypatch.setattr(store, "create", lambda *_: 1 / 0)
+        assert perform(job) == {"status": "failed", "reason": "ZeroDivisionError: division by zero", "notes": ()}
+
+    def test_paths_are_whole(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (recipe,) = sweep.recipes_of(parse_grid(f"methods: bp\n{SMALL}"))
+        options = Options(out=tmp_path.relative_to(tmp_path), data_root=tmp_path, device="cpu")
+        sent = sweep.job_json(sweep.jobs_of([recipe], options)[0], options)["options"]
+        assert (sent["out"], sent["data_root"]) == (str(tmp_path), str(tmp_path))
+
+
+class TestLocalExecutor:
+    def test_a_worker_has_one_thread_unless_the_user_says_otherwise(self, monkeypatch):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        assert executor.environment(None)["OMP_NUM_THREADS"] == "1"
+        assert executor.threads() == 1
+        monkeypatch.setenv("OMP_NUM_THREADS", "4")
+        assert executor.environment(None)["OMP_NUM_THREADS"] == "4"
+        assert executor.threads() == 4
+        monkeypatch.setenv("OMP_NUM_THREADS", "lots")
+        with pytest.raises(InputError, match="OMP_NUM_THREADS is 'lots'"):
+            executor.threads()
+
+    def test_a_worker_sees_its_gpu_alone(self, monkeypatch):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+        assert executor.visible_gpus(2) == ("3", "5")
+        assert executor.environment("5")["CUDA_VISIBLE_DEVICES"] == "5"
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        assert executor.visible_gpus(2) == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2GiB", 2 << 30), ("2 gib", 2 << 30), ("1.5MB", 1_500_000), ("512K", 512_000), ("7", 7), ("7B", 7), (None, None)],
+)
+def test_sizes_are_read(text, size):
+    assert memory_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "0", "two", "2XB", "1e9", "2GiBs"])
+def test_other_sizes_are_refused(text):
+    with pytest.raises(InputError, match="expected a size such as 2GiB"):
+        memory_of(text)
+
+
+def test_a_cap_on_the_memory_makes_more_and_smaller_jobs(tmp_path):
+    recipes = sweep.recipes_of(parse_grid(f"methods: bp\nseeds: [1, 2, 3, 4, 5, 6]\n{SMALL}"))
+    (whole,) = sweep.jobs_of(recipes, Options(out=tmp_path, device="cpu"))
+    capped = sweep.jobs_of(recipes, Options(out=tmp_path, device="cpu", memory=math.ceil(whole.memory / 3)))
+    assert [len(group.recipes) for group in capped] == [2, 2, 2]
+    shared = sweep.shared_memory(Options(out=tmp_path, device="cpu", memory=5), 2)
+    assert shared.memory == 5
+    assert sweep.shared_memory(Options(out=tmp_path, device="cpu"), 2).memory > 5
+
+
+class TestCommand:
+    @pytest.fixture
+    def grid(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "grid.yaml").write_text(PAIR)
+        return tmp_path
+
+    def test_a_dry_run_prints_the_jobs_and_trains_nothing(self, grid, capsys):
+        assert main(["sweep", "grid.yaml", "--dry-run", "--device", "cpu", "--json"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(row["job"], row["methods"]) for row in rows] == [(1, ["bp", "bp"]), (2, ["dfa", "dfa"])]
+        assert all(len(row["runs"]) == 2 for row in rows)
+        assert main(["sweep", "grid.yaml", "--dry-run", "--device", "cpu"]) == 0
+        assert "bp ×2" in capsys.readouterr().out
+        assert not (grid / "runs").exists()
+
+    def test_failures_are_named_and_the_exit_code_is_two(self, grid, capsys, monkeypatch):
+        monkeypatch.setattr(executor, "LocalExecutor", lambda _gpus: Scripted({0: ["lost"] * 4}))
+        assert main(["sweep", "grid.yaml", "--device", "cpu", "--json"]) == 2
+        said = capsys.readouterr()
+        assert [json.loads(line)["status"] for line in said.out.splitlines()] == ["unfinished"] * 2 + ["done"] * 2
+        assert "job 1 failed: lost 4 times; the last time, the roof fell in" in said.err
+        assert "2 runs are unfinished; the same command goes on." in said.err
+        monkeypatch.setattr(executor, "LocalExecutor", lambda _gpus: Scripted({0: ["lost"]}))
+        assert main(["sweep", "grid.yaml", "--device", "cpu"]) == 0
+        said = capsys.readouterr()
+        assert "2 finished runs skipped" in said.err
+        assert "its worker was lost: the roof fell in; trying again (3 tries left)" in " ".join(said.err.split())
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["--jobs", "0"], "--jobs is 0; expected at least 1"),
+            (["--memory", "much"], "expected a size such as 2GiB"),
+            (["--slurm", "timeout_min=5"], "--slurm is for --executor slurm"),
+            (["--executor", "slurm", "--slurm", "x"], "Cannot read --slurm x"),
+            (["--executor", "dask"], "invalid choice: 'dask'"),
+        ],
+    )
+    def test_mistakes_are_sentences(self, grid, capsys, words, sentence):
+        assert main(["sweep", "grid.yaml", *words]) == 3
+        assert sentence in capsys.readouterr().err
+
+    def test_settings_for_slurm(self):
+        assert slurm_settings(["timeout_min=5", "slurm_partition=gpu"]) == {"timeout_min": 5, "slurm_partition": "gpu"}
+        with pytest.raises(InputError, match="given twice"):
+            slurm_settings(["a=1", "a=2"])
+
+
+@pytest.mark.parametrize(("library", "extra"), [("ray", "ray"), ("submitit", "slurm")])
+def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, library, extra):
+    monkeypatch.setitem(__import__("sys").modules, library, None)
+    with pytest.raises(InputError, match=rf"walkback\[{extra}\]"):
+        RayExecutor(1) if library == "ray" else SlurmExecutor(tmp_path, {})
