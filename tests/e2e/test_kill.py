@@ -20,7 +20,7 @@ from walkback.core.errors import InputError
 from walkback.studies import store
 from walkback.studies.run import Listener
 
-DRIVERS = pytest.mark.parametrize("driver", ["fleet", "single"])
+DRIVERS = pytest.mark.parametrize("driver", ["fleet", pytest.param("single", marks=pytest.mark.slow)])
 SMALL = {"arch": "resmlp:d=12,depth=2", "data": "prototypes:train=128,test=64", "batch": 16, "checkpoint_seconds": 0}
 GRID = {"methods": ["bp", "bp:shell=bp", "dfa", "fa:site=input"], "seeds": [1, 2], "epochs": 6, **SMALL}
 PAIR = {"methods": ["dfa", "dfa:shell=method"], "seeds": [3], "epochs": 2, **SMALL, "batch": 64}

@@ -117,7 +117,7 @@ def test_dfa_costs_what_bp_costs_and_its_projections():
     assert count_step(tiny.recipe("dfa")).flops == count_step(tiny.recipe("bp")).flops + projections
 
 
-@pytest.mark.parametrize(("rule", "net"), tiny.pairs())
+@pytest.mark.parametrize(("rule", "net"), tiny.driven_pairs())
 def test_every_step_has_a_cost(rule, net):
     recipe = tiny.recipe(rule, arch=tiny.arch(net))
     count = count_step(recipe)
