@@ -30,8 +30,14 @@ check: install
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Everything slow too, with real CIFAR-10, which it gets first.
-test-all: check
+# What only some users need: trainers, loggers, sweep engines. Their tests are skipped without it.
+$(VENV)/.extras: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[dev,docs,lightning,huggingface,tensorboard,ray,slurm]'
+	touch $@
+
+# Everything slow too, with every extra and with real CIFAR-10, which it gets first.
+test-all: check $(VENV)/.extras
 	$(BIN)/walkback data get cifar10 --root $(DATA)
 	OMP_NUM_THREADS=1 WALKBACK_TEST_DATA=$(abspath $(DATA)) $(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
