@@ -485,7 +485,8 @@ class TestCommand:
         assert [state["status"] for state in (states[0], states[-1])] == ["running", "done"]
         assert [states[0]["looks"], states[-1]["looks"]] == [1, 2]
 
-    @pytest.mark.parametrize("is_done", [True, False])
+    # Interrupting a process that is drawing depends on the moment: not for a machine that is busy with other tests.
+    @pytest.mark.parametrize("is_done", [True, pytest.param(False, marks=pytest.mark.slow)])
     def test_in_a_terminal_the_table_stays_until_the_end_or_ctrl_c(self, tmp_path, is_done):
         watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", method_name="mine")
         if is_done:
