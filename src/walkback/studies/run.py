@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 
 from walkback.core.config import RunConfig
@@ -20,10 +19,10 @@ from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import explained
 from walkback.data.dataset import Dataset, DataSource
 from walkback.judge.document import plain
-from walkback.nets.network import Leaves
 from walkback.studies import store
+from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
 from walkback.studies.provenance import provenance
-from walkback.training.driver import Driver, Snapshot
+from walkback.training.driver import Driver
 from walkback.training.fleet import Fleet
 from walkback.training.plan import Group, halves, is_out_of_memory, plan, suitable_threads
 from walkback.training.recipe import Recipe, resolve
@@ -278,7 +277,7 @@ def _train_group(
         driver = _driver(group, data, device)
         saved = [run.rewind(epoch) for run in members]
         spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
-        snapshots = [_snapshot(checkpoint) for checkpoint in saved if checkpoint]
+        snapshots = [snapshot_of(checkpoint) for checkpoint in saved if checkpoint]
         if snapshots:
             driver.restore(snapshots)
         clock = _Clock(spent)
@@ -344,7 +343,7 @@ def _refuse_to_go_on(
 def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
     names = tuple(run.name for run in members)
     for run, snapshot in zip(members, driver.snapshots(), strict=True):
-        arrays = _arrays(snapshot)
+        arrays = arrays_of(snapshot)
         run.save_checkpoint(store.Checkpoint(snapshot.epoch, run.log_length(), names, clock.seconds, arrays))
     for run in members:
         run.drop_previous()
@@ -356,7 +355,7 @@ def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[f
     timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
     for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
         result = {"test_acc": accuracy, "epochs": snapshot.epoch}
-        run.finish(_numpy(snapshot.params), _numpy(snapshot.state), result, timings)
+        run.finish(as_numpy(snapshot.params), as_numpy(snapshot.state), result, timings)
     for run in members:
         run.drop_checkpoints()
 
@@ -381,30 +380,6 @@ def _record(recipe: Recipe, data: Dataset, device: torch.device, options: Option
         "dtype": config.dtype,
         **provenance(device, options.command),
     }
-
-
-_PARTS: dict[str, Callable[[Snapshot], Leaves]] = {
-    "params": lambda snapshot: snapshot.params,
-    "state": lambda snapshot: snapshot.state,
-    "moments": lambda snapshot: snapshot.moments,
-    "own_moments": lambda snapshot: snapshot.own_moments,
-}
-
-
-def _arrays(snapshot: Snapshot) -> store.Arrays:
-    return {f"{p}/{name}": leaf for p, get in _PARTS.items() for name, leaf in _numpy(get(snapshot)).items()}
-
-
-def _snapshot(checkpoint: store.Checkpoint) -> Snapshot:
-    parts: dict[str, Leaves] = {part: {} for part in _PARTS}
-    for key, array in checkpoint.arrays.items():
-        part, _, name = key.partition("/")
-        parts[part][name] = torch.from_numpy(array)
-    return Snapshot(checkpoint.epoch, **parts)
-
-
-def _numpy(leaves: Leaves) -> dict[str, np.ndarray]:
-    return {name: np.ascontiguousarray(leaf.numpy()) for name, leaf in leaves.items()}
 
 
 def result_of(recipe: Recipe, out: Path) -> Result:

@@ -12,6 +12,7 @@ import numpy as np
 from walkback.core.settings import Choice, changed
 from walkback.judge.claims import Claim, alignment_of_seeds
 from walkback.judge.number import Number
+from walkback.judge.panel import worst
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.stats import Margin, mean_interval, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -66,14 +67,13 @@ def verdict(cases: Sequence[Case], edition: str) -> Cell:
 
 def verdict_of(reports: Sequence[DiagnosticReport], edition: str) -> Cell:
     """The same of reports, as they come out under another null or other thresholds."""
-    order = ("walked_back", "inconclusive", "trustworthy")
     outcomes = [report.verdicts[edition] for report in reports]
-    worst = min((found.outcome for found in outcomes), key=order.index)
-    alike = [found for found in outcomes if found.outcome == worst]
+    outcome = worst([found.outcome for found in outcomes])
+    alike = [found for found in outcomes if found.outcome == outcome]
     flags = dict.fromkeys(flag for found in alike for flag in found.decided_by)
     by = f" ({', '.join(flags)})" if flags else ""
     share = "" if len(alike) == len(reports) else f" in {len(alike)} of {len(reports)}"
-    return Cell(f"{worst.replace('_', ' ')}{by}{share}")
+    return Cell(f"{outcome.replace('_', ' ')}{by}{share}")
 
 
 def mode_1(cases: Sequence[Case]) -> bool | None:

@@ -29,6 +29,7 @@ from walkback.studies.telling import (
     spread,
     status,
     story,
+    with_random_labels,
 )
 
 LISTED = (*(METHODS[name] for name in ("BP", "FA", "DFA")), *RAW)
@@ -78,8 +79,7 @@ class RandomLabels(Study):
 
 
 def _random(scale: Scale) -> list[RunConfig]:
-    data = scale.places["resmlp"].data
-    return scale.runs(LISTED, data=f"{data}{',' if ':' in data else ':'}shuffled=true")
+    return scale.runs(LISTED, data=with_random_labels(scale.places["resmlp"].data))
 
 
 def _row(words: str, name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
