@@ -12,8 +12,15 @@ from walkback.training.single import Single
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 
 
+@pytest.fixture(params=["traced", "compiled"])
+def compiled(request, monkeypatch):
+    """These trainings are too short for compiling to pay; it is decided for them."""
+    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: request.param == "compiled")
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("net", ["resmlp", "student_net", "vit_mini", "small_cnn"])
-@pytest.mark.parametrize("rule", ["bp", "sham", "fa", "dfa"])
+@pytest.mark.parametrize("rule", ["bp", "sham", "fa", "dfa", "state_bridge", "credit_bridge"])
 def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
     if (rule, net) not in tiny.defined():
         pytest.skip(f"{rule} is not defined on {net}")
@@ -29,6 +36,7 @@ def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
             assert tiny.distance(snapshot.params, alone.params) < 5e-7, recipe.method
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini", "small_cnn"])
 def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits(net):
     recipes = [tiny.recipe("dfa", arch=tiny.arch(net), seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)]

@@ -17,7 +17,8 @@ from walkback.core.errors import WalkbackError
 from walkback.studies import run, store
 from walkback.sweeping.worker import perform
 from walkback.training.fleet import Fleet
-from walkback.training.plan import back_off_text, is_out_of_memory
+from walkback.training.memory import is_out_of_memory
+from walkback.training.plan import back_off_text
 
 SMALL = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=64,test=32", "batch": 32, "device": "cpu"}
 GRID = {"methods": "dfa", "seeds": [1, 2, 3, 4, 5], "epochs": 3, "checkpoint_seconds": 0, **SMALL}

@@ -8,15 +8,19 @@ import pytest
 
 import tiny
 from walkback.training import plan as planning
-from walkback.training.plan import Rates, count_step, plan
+from walkback.training.count import count_step
+from walkback.training.plan import plan
+from walkback.training.speed import Speed
 
 ROOMY = 1 << 40
 
 
 @pytest.fixture(autouse=True)
-def known_rates(monkeypatch):
-    """A device that does 1e9 operations and moves 1e9 bytes a second; no time is spent on measuring it."""
-    monkeypatch.setattr(planning, "measure_rates", lambda device: Rates(flops=1e9, bytes=1e9, overhead=1e-6))
+def known_speed(monkeypatch):
+    """A device that moves 1e9 bytes a second and takes a microsecond for a product, however many models share it, and
+    another for each of them; no time is spent on measuring it."""
+    known = Speed(tiny.CPU, bandwidth=1e9, timed=lambda product, models, device: 1e-6 * (1 + models))
+    monkeypatch.setattr(planning, "Speed", type("Known", (), {"of": staticmethod(lambda device: known)}))
 
 
 def groups(recipes, keys=None, driver="fleet", memory=ROOMY):
@@ -121,7 +125,7 @@ def test_dfa_costs_what_bp_costs_and_its_projections():
 def test_every_step_has_a_cost(rule, net):
     recipe = tiny.recipe(rule, arch=tiny.arch(net))
     count = count_step(recipe)
-    assert min(count.operations, count.flops, count.bytes_made) > 0
+    assert min(count.small_operations, len(count.products), count.flops, count.bytes_made) > 0
     assert count.leaf_bytes == sum(leaf.nbytes for leaf in recipe.params().values())
     (group,) = groups([recipe])
     assert group.memory > count.leaf_bytes
@@ -132,7 +136,10 @@ def test_the_estimate_grows_with_what_there_is_to_do():
     (one,) = groups([tiny.recipe()])
     (longer,) = groups([tiny.recipe(epochs=4)])
     (two,) = groups([tiny.recipe(seeds=seed) for seed in (1, 2)])
-    assert longer.seconds == pytest.approx(2 * one.seconds)
+    (longest,) = groups([tiny.recipe(epochs=6)])
+    assert longest.seconds - longer.seconds == pytest.approx(longer.seconds - one.seconds), (
+        "after its start, by the step"
+    )
     assert one.seconds < two.seconds < 2 * one.seconds, "a fleet pays for its launches once"
     assert two.memory == 2 * one.memory
 
@@ -140,3 +147,12 @@ def test_the_estimate_grows_with_what_there_is_to_do():
 def test_a_group_is_labelled_by_its_methods_and_size():
     (group,) = groups([tiny.recipe(method) for method in ("dfa", "dfa:shell=method")])
     assert group.label == "dfa ×2"
+
+
+def test_shells_of_a_large_network_train_apart_and_without_their_blocks_gradients():
+    """The frozen blocks' gradients are most of what a large step costs; a small one costs little but its launches."""
+    small = [tiny.recipe(method) for method in ("dfa", "dfa:shell=method")]
+    assert len(groups(small)) == 1
+    large = [tiny.recipe(method, arch="resmlp:d=2048,depth=1", batch=64) for method in ("dfa", "dfa:shell=method")]
+    assert count_step(large[0]).mean_product > planning.LARGE_PRODUCT
+    assert names(groups(large)) == [[large[0].name], [large[1].name]]

@@ -68,15 +68,21 @@ class Feed:
 
     def take(self, picks: Order) -> tuple[Tensor, Tensor]:
         """Inputs and labels for choices of shape [...], already on the device; the results start with [...]."""
-        shape = picks["index"].shape
-        flat = {name: values.flatten() for name, values in picks.items()}
-        index = flat["index"]
+        x, y = self.gather(picks)
+        return self.finish(x, picks), y
+
+    def gather(self, picks: Order) -> tuple[Tensor, Tensor]:
+        """The chosen samples as they are stored, and their labels."""
+        index = picks["index"]
         if self._augment:
-            x = self._x[index, :, flat["top"], flat["left"]]
-            x = torch.where(flat["flip"].view(-1, 1, 1, 1) > 0, x.flip(-1), x)
-        else:
-            x = self._x[index]
-        return self._normalise(x).view(*shape, *x.shape[1:]), self._y[index].view(shape)
+            return self._x[index, :, picks["top"], picks["left"]], self._y[index]
+        return self._x[index], self._y[index]
+
+    def finish(self, x: Tensor, picks: Order) -> Tensor:
+        """Gathered samples as a network takes them: flipped and normalised."""
+        if self._augment:
+            x = torch.where(picks["flip"][..., None, None, None] > 0, x.flip(-1), x)
+        return self._normalise(x)
 
 
 class Normalise:

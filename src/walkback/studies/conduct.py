@@ -60,21 +60,40 @@ class Job:
 def conduct(studies: Mapping[str, Study], scale: Scale, options: run.Options, listener: run.Listener) -> Conducted:
     """Carry studies out below `options.out`."""
     deadline = math.inf if options.max_seconds is None else time.monotonic() + options.max_seconds
-    recipes = _recipes(studies.values(), scale)
+    recipes = recipes_of(studies.values(), scale)
     folder = options.out / RUNS
-    # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at.
-    watcher = Watcher(closely=_closely([*all_studies().values(), *studies.values()], scale))
-    training = replace(options, out=folder, resume=True)
-    results = run.train([recipe.config for recipe in recipes], training, listener, observer=watcher)
-    if any(result.status != "done" for result in results):
-        return Conducted(tuple(results), ())
-    _refuse_unseen(recipes, _closely(studies.values(), scale), folder)
     laboratory = Laboratory(options.data_root, run.choose_device(options.device))
     jobs = [Job(recipe, MEASUREMENTS, laboratory.measure) for recipe in recipes]
     finite = partial(laboratory.measure_functional, samples=scale.functional_samples)
     jobs += [Job(recipe, FUNCTIONAL, finite) for recipe in _functional(studies.values(), scale)]
-    left = _measure(jobs, folder, listener, deadline)
-    return Conducted(tuple(results), () if left else tell(studies, scale, options.out), left)
+    left = _unsettled(jobs, folder)
+    settled = [recipe.name for recipe in recipes if recipe not in left]
+    if settled:
+        listener.skipped(settled)
+    # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at.
+    watcher = Watcher(closely=_closely([*all_studies().values(), *studies.values()], scale))
+    training = replace(options, out=folder, resume=True)
+    results = run.train([recipe.config for recipe in left], training, listener, observer=watcher)
+    if any(result.status != "done" for result in results):
+        return Conducted(tuple(results), ())
+    _refuse_unseen(recipes, _closely(studies.values(), scale), folder)
+    unmeasured = _measure(jobs, folder, listener, deadline)
+    results = [run.result_of(recipe, folder) for recipe in recipes]
+    return Conducted(tuple(results), () if unmeasured else tell(studies, scale, options.out), unmeasured)
+
+
+def _unsettled(jobs: Sequence[Job], folder: Path) -> list[Recipe]:
+    """The runs of which something is still to be made. Of the others nothing but numbers is needed: their weights may
+    be gone."""
+    found = {job.recipe.name: job.recipe for job in jobs if not _is_settled(folder / job.recipe.name, job.name)}
+    return list(found.values())
+
+
+def _is_settled(path: Path, name: str) -> bool:
+    if not path.exists():
+        return False
+    found = store.open_run(path, without=(store.MODEL, store.RULE))
+    return found.is_done and _is_measured(found, name)
 
 
 def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, ...]:
@@ -82,7 +101,7 @@ def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, 
     results = Results(out / RUNS)
     stories = []
     for name, study in studies.items():
-        own = {recipe.name for recipe in _recipes([study], scale)}
+        own = {recipe.name for recipe in recipes_of([study], scale)}
         story = study.tell(results.limited_to(own), scale)
         save_story(story, out / name)
         stories.append(story)
@@ -106,11 +125,11 @@ def studies_of(names: Sequence[str]) -> dict[str, Study]:
 
 def plan_of(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Group]:
     """The fleets that all runs of these studies make, finished ones included."""
-    recipes = _recipes(studies.values(), scale)
+    recipes = recipes_of(studies.values(), scale)
     return run.make_plan(recipes, [()] * len(recipes), options)
 
 
-def _recipes(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
+def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
     """Every run the studies need, once, with the baselines of those that are judged."""
     found: dict[str, Recipe] = {}
     for study in studies:

@@ -19,8 +19,8 @@ from walkback.studies.laboratory import SAMPLES, look
 from walkback.studies.results import close_name
 from walkback.studies.run import free_memory
 from walkback.studies.store import Run
+from walkback.training.count import count_step
 from walkback.training.driver import Driver
-from walkback.training.plan import count_step
 
 
 @dataclass

@@ -24,7 +24,8 @@ from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
 from walkback.studies.provenance import provenance
 from walkback.training.driver import Driver
 from walkback.training.fleet import Fleet
-from walkback.training.plan import Group, halves, is_out_of_memory, plan, suitable_threads
+from walkback.training.memory import is_out_of_memory
+from walkback.training.plan import Group, halves, plan, suitable_threads
 from walkback.training.recipe import Recipe, resolve
 from walkback.training.single import Single
 
@@ -386,7 +387,7 @@ def result_of(recipe: Recipe, out: Path) -> Result:
     """What the run's folder below `out` says of it."""
     path = out / recipe.name
     # A run whose turn did not come before the time was up has no folder yet.
-    run = store.open_run(path) if path.exists() else None
+    run = store.open_run(path, without=(store.MODEL, store.RULE)) if path.exists() else None
     record = run.record if run and run.is_done else None
     return Result(
         run=recipe.name,

@@ -47,7 +47,7 @@ class Scale:
     places: Mapping[str, Place]
     """resmlp, wide, no_norm, vit, student, cnn, cifar100."""
     epochs: Mapping[str, int]
-    """By the kind of training: full, short (penalties), vit."""
+    """By the kind of training: full, short (penalties), vit (networks that take long: ViT and CNN)."""
     functional_samples: int
     """Samples for finite-step metrics."""
     words: str = ""

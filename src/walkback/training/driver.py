@@ -89,9 +89,12 @@ class Calibration:
     def __call__(self, params: Leaves, statistics: Callable[[Leaves, Tensor], Leaves]) -> None:
         """Set the buffers among `params` in place; `statistics` gives those of one batch."""
         with torch.no_grad():
-            found = [statistics(params, x) for x, _ in self._samples.batches()]
-            for name in found[0]:
-                params[name].copy_(torch.stack([each[name] for each in found]).mean(0))
+            batches = self._samples.batches()
+            total = statistics(params, batches[0][0])
+            for x, _ in batches[1:]:
+                total = {name: total[name] + value for name, value in statistics(params, x).items()}
+            for name, value in total.items():
+                params[name].copy_(value / len(batches))
 
 
 def prepare(device: torch.device) -> None:

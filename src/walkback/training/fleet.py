@@ -1,21 +1,19 @@
 """The fleet driver: many models of one bucket at once, as the single step vmapped over a model axis.
 
 Leaves of all models are stacked along a first axis and updated together by one fused AdamW. The vmapped step is traced
-once into a flat program of tensor operations, without vmap's own cost in every step and without what nothing needs. On
-a GPU the whole step, data gathering, schedule and update included, is captured as a CUDA graph and replayed, so that an
-epoch runs without the host. A leaf that is frozen in some models is updated in all of them and then set back in those
-to its unchanging values; one that is frozen in all of them is left alone.
+once into a flat program of tensor operations. On a GPU the whole step, data gathering, schedule and update included, is
+captured as a CUDA graph and replayed, so that an epoch runs without the host; so are evaluation and detectors. Shells
+come last in the stack: what is frozen in them is a tail that the optimiser does not see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
@@ -23,8 +21,22 @@ from walkback.data.feed import Feed, Order, TestSet
 from walkback.nets.network import Leaves
 from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare
 from walkback.training.optim import AdamW, cosine_tensor
+from walkback.training.program import flat_program, quicken
 from walkback.training.recipe import Recipe
+from walkback.training.recorded import record, recorded
 from walkback.training.step import StepOutput, StepSpec, step
+
+
+class _Output(NamedTuple):
+    """What a step's program gives."""
+
+    gradients: Leaves
+    """Of the leaves that are trained in any model, each with the rows in which it is."""
+    own_gradients: Leaves
+    logs: Tensor
+    """[logs, models]"""
+    rates: tuple[Tensor, Tensor]
+    """Learning rates of the network and of the rule's own leaves."""
 
 
 class Fleet(Driver):
@@ -42,54 +54,59 @@ class Fleet(Driver):
         self._test = TestSet(data, first.dtype, device)
         self.steps_per_epoch = self._feed.steps
 
-        self._params = _stack([recipe.params() for recipe in recipes], device)
-        self._state = _stack([recipe.state() for recipe in recipes], device)
-        knobs = [{k: torch.tensor(v, dtype=first.dtype) for k, v in recipe.knobs().items()} for recipe in recipes]
+        order = sorted(range(len(recipes)), key=lambda index: recipes[index].treatment.shell != "none")
+        self._ranked = [recipes[index] for index in order]
+        self._rows = [order.index(index) for index in range(len(recipes))]
+        """The row of each recipe in the stack."""
+        self._params = _stack([recipe.params() for recipe in self._ranked], device)
+        self._state = _stack([recipe.state() for recipe in self._ranked], device)
+        knobs = [{k: torch.tensor(v, dtype=first.dtype) for k, v in recipe.knobs().items()} for recipe in self._ranked]
         self._knobs = _stack(knobs, device)
-        frozen = {name: self._frozen_rows(name) for name in self._params}
-        trained = {name: leaf for name, leaf in self._params.items() if len(frozen[name]) < len(recipes)}
-        self._frozen = {name: frozen[name] for name in trained if len(frozen[name])}
-        self._held = {name: self._params[name][rows] for name, rows in self._frozen.items()}
-
-        spec = StepSpec.of(*recipes)
-
-        def one(params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves) -> StepOutput:
-            return step(spec, params, state, knobs, x, y, noise)
-
-        self._steps: Callable[..., StepOutput] = vmap(one)
-        self._is_traced = False
-        self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
-        self._logits = vmap(self._net.forward, in_dims=(0, None))
-        self._statistics = vmap(self._net.statistics, in_dims=(0, None))
-        self._calibrate = Calibration(first, data, device) if self._net.buffers else None
+        self._trained = {name: count for name in self._params if (count := self._trained_rows(name))}
+        """By leaf, in how many rows it is trained: the first ones."""
 
         # The schedule and the step counter live on the device: a captured step must not ask the host.
-        self._lr, self._total = first.config.lr, first.config.epochs * self.steps_per_epoch
+        self._total = first.config.epochs * self.steps_per_epoch
         self._done = torch.zeros((), dtype=torch.float64, device=device)
-        self._in_epoch = torch.zeros(1, dtype=torch.int64, device=device)
         # torch's fused AdamW reads a learning rate on a GPU as float32; on the CPU it takes float64.
         real = torch.float32 if device.type == "cuda" else torch.float64
         self._rate = torch.zeros((), dtype=real, device=device)
         self._own_rate = torch.zeros((), dtype=real, device=device)
+        trained = {name: self._params[name][:count] for name, count in self._trained.items()}
         learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
         self._optimiser = AdamW(trained, self._decay, lr=self._rate)
         self._own_optimiser = AdamW(learned, 0.0, lr=self._own_rate) if learned else None
 
         # Models of one seed see the same batches: each is gathered once and shared.
         self._seeds = sorted({recipe.config.seed for recipe in recipes})
-        self._seed_rows = torch.tensor([self._seeds.index(recipe.config.seed) for recipe in recipes], device=device)
-        self._order = self._stacked_order(0)
+        seed_rows = [self._seeds.index(recipe.config.seed) for recipe in self._ranked]
+        self._seed_rows = torch.tensor(seed_rows, device=device) if seed_rows != [*range(len(recipes))] else None
+        self._choices = tuple(self._feed.order(self._seeds[0], 0))
+        self._next_order = self._stacked_order(0)
+        self._order = self._next_order.to(device)
         self._noise = self._stacked_noise(0, 0)
-        self._totals: Leaves = {}
+        self._program: Callable[..., _Output] | None = None
+        self._log_names: tuple[str, ...] = ()
+        self._totals: Tensor | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
+        self._spec = StepSpec.of(*recipes)
+        self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
+        self._logits = vmap(self._net.forward, in_dims=(0, None))
+        self._statistics = vmap(self._net.statistics, in_dims=(0, None))
+        self._calibration = Calibration(first, data, device) if self._net.buffers else None
+        self._calibrate = recorded(self._take_statistics, device)
+        self._calibrated_at: int | None = None
+        """The epoch whose weights the buffers belong to."""
+        self._count_right = recorded(self._right, device)
+        self._looks: dict[Hashable, Callable[[], Leaves]] = {}
+
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
-        copy_into(self._order, self._stacked_order(self.epoch))
+        self._order.copy_(self._next_order)
         if self._device.type == "cuda" and self._graph is None:
             self._capture()
-        self._in_epoch.zero_()
-        for total in self._totals.values():
-            total.zero_()
+        if self._totals is not None:
+            self._totals.zero_()
         for index in range(self.steps_per_epoch):
             if self._noise:
                 copy_into(self._noise, self._stacked_noise(self.epoch, index))
@@ -99,54 +116,69 @@ class Fleet(Driver):
                 self._step()
             tick(1)
         self.epoch += 1
-        means = {name: (total / self.steps_per_epoch).tolist() for name, total in self._totals.items()}
-        return [{name: values[row] for name, values in means.items()} for row in range(len(self.recipes))]
+        # A GPU is still at work on the epoch: meanwhile the next one is drawn.
+        if self.epoch * self.steps_per_epoch < self._total:
+            self._next_order = self._stacked_order(self.epoch)
+        assert self._totals is not None, "an epoch has a step"
+        means = (self._totals / self.steps_per_epoch).T.tolist()
+        return [dict(zip(self._log_names, means[row], strict=True)) for row in self._rows]
 
     def _step(self) -> None:
         """One step of every model, in place; everything it touches is on the device."""
-        picks = {name: values.index_select(1, self._in_epoch).squeeze(1) for name, values in self._order.items()}
-        x, y = self._feed.take(picks)
-        if len(self._seeds) < len(self.recipes):
-            x, y = x[self._seed_rows], y[self._seed_rows]
-        inputs = (self._params, self._state, self._knobs, x, y, self._noise)
-        if not self._is_traced:
-            self._steps = _flat_program(self._steps, inputs)
-            self._is_traced = True
-        output = self._steps(*inputs)
-        self._rate.copy_(cosine_tensor(self._lr, self._done, self._total))
+        at = (self._done % self.steps_per_epoch).long().view(1)
+        picks = dict(zip(self._choices, self._order.index_select(2, at).squeeze(2), strict=True))
+        pixels, y = self._feed.gather(picks)
+        inputs = (self._params, self._state, self._knobs, pixels, y, picks, self._noise, self._done)
+        if self._program is None:
+            program = flat_program(self._all_models, inputs)
+            self._program = quicken(program, self._total) if self._device.type == "cuda" else program
+        output = self._program(*inputs)
+        self._rate.copy_(output.rates[0])
         before = {n: leaf.clone() for n, leaf in self._params.items()} if self._rule.updates_state() else {}
         self._optimiser.update(output.gradients)
-        for name, rows in self._frozen.items():
-            self._params[name].index_copy_(0, rows, self._held[name])
         if self._own_optimiser:
-            self._own_rate.copy_(cosine_tensor(self._rule.own_lr, self._done, self._total))
+            self._own_rate.copy_(output.rates[1])
             self._own_optimiser.update(output.own_gradients)
         if before:
             decay = (self._rate * self._decay).to(self._params[next(iter(self._params))].dtype)
             copy_into(self._state, self._after(self._state, before, self._params, decay))
-        for name, value in output.logs.items():
-            if name not in self._totals:
-                self._totals[name] = torch.zeros_like(value)
-            self._totals[name] += value
+        if self._totals is None:
+            self._totals = torch.zeros_like(output.logs)
+        self._totals += output.logs
         self._done += 1
-        self._in_epoch += 1
+
+    def _all_models(
+        self,
+        params: Leaves,
+        state: Leaves,
+        knobs: Leaves,
+        pixels: Tensor,
+        y: Tensor,
+        picks: Order,
+        noise: Leaves,
+        done: Tensor,
+    ) -> _Output:
+        """Gradients of all models for one batch of each seed: the function that is traced."""
+        x = self._feed.finish(pixels, picks)
+        if self._seed_rows is not None:
+            x, y = x[self._seed_rows], y[self._seed_rows]
+
+        def one(params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves) -> StepOutput:
+            return step(self._spec, params, state, knobs, x, y, noise)
+
+        output = vmap(one)(params, state, knobs, x, y, noise)
+        self._log_names = tuple(output.logs)
+        gradients = {name: output.gradients[name][:count] for name, count in self._trained.items()}
+        lr, own_lr = self._ranked[0].config.lr, self._rule.own_lr
+        rates = (cosine_tensor(lr, done, self._total), cosine_tensor(own_lr, done, self._total))
+        return _Output(gradients, output.own_gradients, torch.stack([*output.logs.values()]), rates)
 
     def _capture(self) -> None:
-        """Record one step as a CUDA graph, and undo the warm-up steps that recording needs."""
+        """Record one step as a CUDA graph, and undo the steps that recording needs."""
         live = self._live()
         kept = {name: leaf.clone() for name, leaf in live.items()}
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self._done.zero_()
-                self._in_epoch.zero_()
-                self._step()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
-        self._graph = graph
+        self._done.zero_()
+        self._graph, _ = record(self._step)
         copy_into(live, kept)
         self._set_counts()
 
@@ -168,28 +200,45 @@ class Fleet(Driver):
 
     def test_accuracy(self) -> list[float]:
         self._set_buffers()
+        right = self._count_right().tolist()
+        return [right[row] / len(self._test) for row in self._rows]
+
+    def _right(self) -> Tensor:
         right = torch.zeros(len(self.recipes), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
                 right += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
-        return [count / len(self._test) for count in right.tolist()]
+        return right
 
     def _set_buffers(self) -> None:
-        if self._calibrate:
-            self._calibrate(self._params, self._statistics)
+        if self._calibration and self._calibrated_at != self.epoch:
+            self._calibrate()
+            self._calibrated_at = self.epoch
+
+    def _take_statistics(self) -> None:
+        assert self._calibration
+        self._calibration(self._params, self._statistics)
 
     def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         self._set_buffers()
-        each = vmap(function, in_dims=(0, 0, 0, None, None, None))
-        found: Leaves = each(self._params, self._state, self._knobs, x, y, noise)
-        return found
+
+        def look() -> Leaves:
+            each = vmap(function, in_dims=(0, 0, 0, None, None, None))
+            found: Leaves = each(self._params, self._state, self._knobs, x, y, noise)
+            return found
+
+        # Looked at again after every epoch: what is kept holds the samples, so that their names stay theirs.
+        known = self._looks.setdefault((function, id(x), id(y)), recorded(look, self._device))
+        found = known()
+        rows = torch.tensor(self._rows, device=self._device)
+        return {name: values[rows] for name, values in found.items()}
 
     def snapshots(self) -> list[Snapshot]:
         self._set_buffers()
         params, state, moments = _to_host(self._params), _to_host(self._state), _to_host(self._optimiser.moments())
         own = _to_host(self._own_optimiser.moments()) if self._own_optimiser else {}
         found = []
-        for row, recipe in enumerate(self.recipes):
+        for row, recipe in zip(self._rows, self.recipes, strict=True):
             trained = {n: m for n, m in moments.items() if not recipe.is_frozen(n.partition(".")[2])}
             found.append(Snapshot(self.epoch, _row(params, row), _row(state, row), _row(trained, row), _row(own, row)))
         return found
@@ -198,6 +247,7 @@ class Fleet(Driver):
         epochs = {snapshot.epoch for snapshot in snapshots}
         assert len(epochs) == 1, "a fleet goes on from one epoch"
         assert len(snapshots) == len(self.recipes), "one snapshot for each model"
+        snapshots = [snapshots[self._rows.index(row)] for row in range(len(snapshots))]
         copy_into(self._params, _stack([s.params for s in snapshots], self._device))
         copy_into(self._state, _stack([s.state for s in snapshots], self._device))
         for name, moment in self._optimiser.moments().items():
@@ -206,28 +256,23 @@ class Fleet(Driver):
                     moment[row].copy_(snapshot.moments[name])
         if self._own_optimiser:
             copy_into(self._own_optimiser.moments(), _stack([s.own_moments for s in snapshots], self._device))
-        for name, rows in self._frozen.items():
-            self._held[name].copy_(self._params[name][rows])
         self.epoch = epochs.pop()
+        self._calibrated_at = None
+        self._next_order = self._stacked_order(self.epoch)
         self._set_counts()
 
-    def _frozen_rows(self, leaf: str) -> Tensor:
-        rows = [row for row, recipe in enumerate(self.recipes) if recipe.is_frozen(leaf)]
-        return torch.tensor(rows, dtype=torch.int64, device=self._device)
+    def _trained_rows(self, leaf: str) -> int:
+        frozen = [recipe.is_frozen(leaf) for recipe in self._ranked]
+        assert frozen == sorted(frozen), "what is frozen in some models is frozen in the last ones"
+        return frozen.count(False)
 
-    def _stacked_order(self, epoch: int) -> Order:
-        return _stack([self._feed.order(seed, epoch) for seed in self._seeds], self._device)
+    def _stacked_order(self, epoch: int) -> Tensor:
+        """An epoch's choices as [choice, seed, step, sample], on the CPU."""
+        orders = [self._feed.order(seed, epoch) for seed in self._seeds]
+        return torch.stack([torch.stack([order[name] for order in orders]) for name in self._choices])
 
     def _stacked_noise(self, epoch: int, index: int) -> Leaves:
-        return _stack([recipe.noise(epoch, index) for recipe in self.recipes], self._device)
-
-
-def _flat_program(function: Callable[..., StepOutput], inputs: tuple[Any, ...]) -> Callable[..., StepOutput]:
-    """The same function as a list of tensor operations, without those whose results are not used."""
-    program = make_fx(function)(*inputs)
-    program.graph.eliminate_dead_code()
-    program.recompile()
-    return program
+        return _stack([recipe.noise(epoch, index) for recipe in self._ranked], self._device)
 
 
 def _stack(models: Sequence[Leaves], device: torch.device) -> Leaves:

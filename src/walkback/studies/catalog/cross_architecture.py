@@ -47,7 +47,7 @@ NETWORKS = {
     "no_norm": Where("ResMLP, no norm", False),
     "vit": Where("ViT-Mini", True, "vit"),
     "student": Where("StudentNet", False),
-    "cnn": Where("CNN, BatchNorm", False),
+    "cnn": Where("CNN, BatchNorm", False, "vit"),
 }
 RULES = ("BP", "FA", "DFA")
 Found = dict[str, dict[str, list[Case]]]
@@ -68,7 +68,9 @@ class CrossArchitecture(Study):
     def tell(self, results: Results, scale: Scale) -> Story:
         found = {place: by_name(results, runs_at(place, scale)) for place in NETWORKS}
         cases = [case for methods in found.values() for each in methods.values() for case in each]
-        told = caption(scale, cases, f"ViT: {scale.epochs['vit']} epochs. Growth and norms: smallest to largest seed.")
+        told = caption(
+            scale, cases, f"ViT and CNN: {scale.epochs['vit']} epochs. Growth and norms: smallest to largest seed."
+        )
         rows = list(_rows(found))
         tables = [
             Table("mode-1", "Mode 1 by network", MODE_1, tuple(_mode_1(found)), told, _NOTES),

@@ -1,0 +1,45 @@
+"""Work on fixed tensors that a GPU records once, as a CUDA graph, and then repeats without the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def recorded(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+    """The same work, recorded when it is first asked for; elsewhere than on a GPU it is done anew each time.
+
+    On a GPU each call returns the same tensors, with new values.
+    """
+    return _Recorded(work) if device.type == "cuda" else work
+
+
+class _Recorded(Generic[T]):
+    def __init__(self, work: Callable[[], T]):
+        self._work = work
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> T:
+        if self._graph is None:
+            self._graph, self._result = record(self._work)
+        self._graph.replay()
+        return self._result
+
+
+def record(work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+    """The work as a graph, and the tensors it writes. It is done three times before: libraries set up what they need
+    outside of the recording."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    return graph, result

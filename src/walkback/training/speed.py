@@ -1,0 +1,186 @@
+"""How fast a device is: measured, for a prediction of what training will take.
+
+Products are timed one by one, each as large as it is for all models of a fleet together. What is between them moves
+bytes and starts kernels; both are counted, and priced by a measured copy and by what a start takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from walkback.training.count import Count, Layout, Product
+from walkback.training.memory import is_out_of_memory
+from walkback.training.program import BANDWIDTH, COMPILE_SECONDS, LAUNCH
+from walkback.training.recorded import record
+from walkback.training.split_products import parts
+
+ADAMW_PASSES = 8
+"""Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
+UNFUSED = 2.4
+"""Kernels of a traced step for each operation of one model's step: under vmap some operations become several."""
+NODES = 4
+"""Nodes of a traced step for each operation of one model's step."""
+LOOKING = 0.07
+"""Evaluation and detectors after every epoch, as a share of it."""
+START_SECONDS = (0.3, 5e-3)
+"""To build, trace and record a fleet: at the least, and for each operation of one model's step."""
+EAGER_LAUNCH = 6e-6
+"""Seconds for each operation of a traced step on the CPU."""
+"""Shares and factors here were measured on an H200 and on two cores of a Xeon (benchmarks/README.md)."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a device does in a second."""
+
+    device: torch.device
+    bandwidth: float = 0.0
+    """Bytes copied, read and written counted."""
+    timed: Callable[[Product, int, torch.device], float] = field(default=lambda *_: 0.0, compare=False)
+    """Seconds of a product for so many models."""
+
+    @staticmethod
+    def of(device: torch.device) -> Speed:
+        return Speed(device, _bandwidth(device), _product_seconds)
+
+    def seconds(self, count: Count, models: int, steps: int) -> float:
+        """What `steps` steps of `models` models take, looks after every epoch included."""
+        products = sum(times * self.timed(product, models, self.device) for product, times in count.products)
+        update = ADAMW_PASSES * models * count.leaf_bytes / self.bandwidth
+        traffic = 2 * models * count.small_bytes / self.bandwidth
+        operations = count.small_operations + sum(times for _, times in count.products)
+        begin = START_SECONDS[0] + START_SECONDS[1] * operations
+        if self.device.type == "cpu":
+            each = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
+            return begin + (1 + LOOKING) * steps * each
+        plain = products + update + UNFUSED * (traffic + count.small_operations * LAUNCH)
+        fused = products + update + traffic + 0.6 * count.small_operations * LAUNCH
+        least, per_node = COMPILE_SECONDS
+        compiling = least + per_node * NODES * operations
+        return begin + min((1 + LOOKING) * steps * plain, compiling + (1 + LOOKING) * steps * fused)
+
+
+def _product_seconds(product: Product, models: int, device: torch.device) -> float:
+    """Time a product as a fleet does it; where there is no memory for all models, for half of them twice."""
+    try:
+        return _timed_product(product, models, device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    # One that does not fit alone cannot be timed; whoever trains it will be told.
+    return 2 * _product_seconds(product, models // 2, device) if models > 1 else 0.0
+
+
+@cache
+def _timed_product(product: Product, models: int, device: torch.device) -> float:
+    if product.kind == "matmul":
+        return _seconds(_matmul(*(_stacked(each, models, product, device) for each in product.operands)), device)
+    if device.type == "cuda" and _as_winograd(product):
+        return sum(_product_seconds(each, models, device) for each in _winograd_products(product)) + (
+            models * _winograd_bytes(product) / BANDWIDTH
+        )
+    return _seconds(_convolution(product, models, device), device)
+
+
+def _stacked(layout: Layout, models: int, product: Product, device: torch.device) -> Tensor:
+    """A random tensor of this layout for each model, with the models in front of its matrices."""
+    size = 1 + sum((extent - 1) * stride for extent, stride in zip(layout.shape, layout.strides, strict=True))
+    values = torch.randn(models, size, dtype=product.dtype, device=device)
+    stacked = values.as_strided((models, *layout.shape), (size, *layout.strides))
+    return stacked.reshape(-1, *layout.shape[-2:])
+
+
+def _matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
+    (batch, rows, terms), columns = left.shape, right.shape[-1]
+    count = parts(batch, rows, terms, columns)
+    is_cut = left.device.type == "cuda" and left.mT.is_contiguous() and right.is_contiguous()
+    if count == 1 or not is_cut:
+        return lambda: torch.bmm(left, right)
+    lefts = left.mT.reshape(batch * count, terms // count, rows).mT
+    rights = right.reshape(batch * count, terms // count, columns)
+    return lambda: torch.bmm(lefts, rights).view(batch, count, rows, columns).sum(1)
+
+
+def _convolution(product: Product, models: int, device: torch.device) -> Callable[[], object]:
+    """All models as the groups of one convolution."""
+    *maps, kernel = (each.shape for each in product.operands)
+    tensors = [torch.randn(s[0], models * s[1], *s[2:], dtype=product.dtype, device=device) for s in maps]
+    weight = torch.randn(models * kernel[0], *kernel[1:], dtype=product.dtype, device=device)
+    stride, padding = [product.stride] * 2, [product.padding] * 2
+    if product.kind == "convolution":
+        return lambda: torch.convolution(tensors[0], weight, None, stride, padding, [1, 1], False, [0, 0], models)
+    wants = [*product.wants, False]
+    backward = torch.ops.aten.convolution_backward
+    return lambda: backward(*tensors, weight, None, stride, padding, [1, 1], False, [0, 0], models, wants)
+
+
+def _as_winograd(product: Product) -> bool:
+    """Whether a compiled step does this convolution as 16 products."""
+    return product.operands[-1].shape[-2:] == (3, 3) and product.stride == 1 and product.padding == 1
+
+
+def _winograd_products(product: Product) -> list[Product]:
+    out, inner = product.operands[-1].shape[:2]
+    length = _tiles(product)
+    shapes = [(out, inner, length)] if product.kind == "convolution" else []
+    if product.kind == "convolution_backward":
+        shapes = [(inner, out, length)] * product.wants[0] + [(out, length, inner)] * product.wants[1]
+
+    def dense(*shape: int) -> Layout:
+        return Layout(shape, (shape[1] * shape[2], shape[2], 1))
+
+    return [replace(product, kind="matmul", operands=(dense(16, m, k), dense(16, k, n))) for m, k, n in shapes]
+
+
+def _winograd_bytes(product: Product) -> int:
+    """Bytes that its transforms write and read: maps at 16 positions for each four of their pixels."""
+    out, inner = product.operands[-1].shape[:2]
+    maps = 1 if product.kind == "convolution" else sum(product.wants)
+    return maps * 2 * 16 * _tiles(product) * (out + inner) * product.dtype.itemsize
+
+
+def _tiles(product: Product) -> int:
+    batch, _, height, width = product.operands[0].shape
+    return batch * -(-height // 2) * -(-width // 2)
+
+
+def _bandwidth(device: torch.device) -> float:
+    moved, copy = _copy(1 << (29 if device.type == "cuda" else 26), device)
+    return 2 * moved / copy
+
+
+def _copy(size: int, device: torch.device) -> tuple[int, float]:
+    """Time the copy of `size` bytes, or of a part of them where there is little memory; the bytes and the seconds."""
+    try:
+        source, target = torch.empty(2, size, dtype=torch.uint8, device=device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or size < 1 << 16:
+            raise
+        return _copy(size // 4, device)
+    return size, _seconds(lambda: target.copy_(source), device)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The shortest of a few times: what else goes on in a machine only ever adds."""
+    if device.type == "cuda":
+        graph, _ = record(work)
+        work = graph.replay
+    found: list[float] = []
+    while len(found) < 2 or (len(found) < 6 and sum(found) < 2e-3):
+        _wait(device)
+        start = time.perf_counter()
+        work()
+        _wait(device)
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
