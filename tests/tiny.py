@@ -125,6 +125,10 @@ def variants(rule: str, net: str) -> list[tuple[str, int]]:
     found = [(rule, 1), (rule, 2), (shell, 1), (penalty, 2)]
     if "scale" in made.knobs():
         found.append((f"{rule}:scale=unit_error", 1))
+    if "b_scale" in made.knobs():
+        found.append((f"{rule}:b_scale=3", 2))
+    if "error" in made.knobs():
+        found.append((f"{rule}:error=logits", 1))
     if net == "resmlp":
         found += [(f"{penalty},penalty_reduction=mean", seed) for seed in (1, 2)]
         found += [(f"{rule}:site={site}", seed) for site in made.sites[1:] for seed in (1, 2)]

@@ -10,6 +10,7 @@ import torch
 from torch.func import grad
 
 import tiny
+from walkback.core.errors import InputError
 from walkback.credit import RULES, local
 from walkback.credit.rule import EACH, CreditRule, Credits
 from walkback.credit.trace import Trace, trace
@@ -105,6 +106,33 @@ def test_the_same_seed_draws_the_same_state_and_another_seed_another(rule, net):
     for name, leaf in recipe.state().items():
         if leaf.unique().numel() > 1:  # Biases may start at zero.
             assert not torch.equal(leaf, other.state()[name])
+
+
+SCALED = [(rule, net) for rule, net in tiny.defined() if "b_scale" in RULES.get(rule)().knobs()]
+
+
+@pytest.mark.parametrize(("rule", "net"), SCALED)
+def test_b_scale_multiplies_the_feedback_and_changes_nothing_else_of_the_draw(rule, net):
+    """Bit for bit where the factor is a power of two; the default leaves the draw as it is."""
+    drawn = tiny.recipe(rule, arch=tiny.arch(net), dtype="float32").state()
+    assert tiny.same_bits(tiny.recipe(f"{rule}:b_scale=1", arch=tiny.arch(net), dtype="float32").state(), drawn)
+    for factor in (0.0625, 8.0):
+        scaled = tiny.recipe(f"{rule}:b_scale={factor}", arch=tiny.arch(net), dtype="float32").state()
+        assert tiny.same_bits(scaled, {name: factor * leaf for name, leaf in drawn.items()})
+    tenth = tiny.recipe(f"{rule}:b_scale=0.1", arch=tiny.arch(net), dtype="float32").state()
+    for name, leaf in drawn.items():
+        torch.testing.assert_close(tenth[name], 0.1 * leaf, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rule", sorted({rule for rule, _ in SCALED}))
+def test_models_with_feedback_of_another_size_share_a_fleet(rule):
+    assert tiny.recipe(rule).bucket() == tiny.recipe(f"{rule}:b_scale=0.1").bucket()
+    with pytest.raises(InputError, match=r"b_scale is 0\.0; expected more than 0\."):
+        tiny.recipe(f"{rule}:b_scale=0")
+
+
+def test_feedback_that_is_drawn_once_can_be_scaled():
+    assert {rule for rule, _ in SCALED} == {"dfa", "drtp", "fa", "frsf", "kp", "sdfa"}
 
 
 @PAIRS

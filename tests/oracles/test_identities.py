@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
+from walkback.core.rng import generator
 from walkback.credit import RULES
 from walkback.credit.feedback import scaled, unit
 from walkback.credit.rule import transport
@@ -57,6 +58,11 @@ def linear_case():
     return net, params, seen, maps
 
 
+def bound(rule):
+    """The rule as a step sees it."""
+    return rule.bind({name: torch.tensor(value) for name, value in rule.knobs().items()})
+
+
 def assert_same(found, expected):
     for left, right in zip(found, expected, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-13)
@@ -90,7 +96,7 @@ def test_dfa_equals_bp_on_a_linear_net_when_feedback_is_the_product_of_the_maps_
     for layer in reversed(range(net.depth + 1)):
         state[f"B.{layer}"] = above
         above = above @ maps[layer - 1] if layer else above
-    rule = RULES.get("dfa")().bind({"scale": torch.tensor(0.0)})
+    rule = bound(RULES.get("dfa")())
     credits, _ = rule.credit(net, params, state, seen, {})
     assert_same(credits, transport(seen))
 
@@ -99,10 +105,24 @@ def test_dfa_unit_error_only_rescales_each_samples_credit(linear_case):
     net, params, seen, _ = linear_case
     rule = RULES.get("dfa")()
     state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
-    raw, _ = rule.bind({"scale": torch.tensor(0.0)}).credit(net, params, state, seen, {})
-    units, _ = rule.bind({"scale": torch.tensor(1.0)}).credit(net, params, state, seen, {})
+    raw, _ = bound(rule).credit(net, params, state, seen, {})
+    units, _ = bound(replace(rule, scale="unit_error")).credit(net, params, state, seen, {})
     length = seen.error.norm(dim=-1, keepdim=True)
     assert_same([u * length for u in units], raw)
+
+
+@pytest.mark.parametrize("scale", ["raw", "unit_error"])
+def test_dfa_of_logits_projects_the_gradient_of_a_squared_error(linear_case, scale):
+    net, params, seen, _ = linear_case
+    rule = RULES.get("dfa")(scale=scale, error="logits")
+    state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
+    logits = seen.logits.clone().requires_grad_()
+    (0.5 * ((logits - one_hot(seen.y, net.classes).double()) ** 2).sum()).backward()
+    error = logits.grad / (logits.grad.norm(dim=-1, keepdim=True) if scale == "unit_error" else 1)
+    credits, _ = bound(rule).credit(net, params, state, seen, {})
+    assert_same(credits, [error @ state[f"B.{layer}"] for layer in range(net.depth + 1)])
+    usual, _ = bound(replace(rule, error="probabilities")).credit(net, params, state, seen, {})
+    assert not torch.allclose(credits[0], usual[0])
 
 
 @pytest.mark.parametrize(("rule", "shape", "std"), [("fa", (40, 40), 40**-0.5), ("dfa", (10, 40), 1.0)])
@@ -114,6 +134,15 @@ def test_feedback_has_the_size_and_spread_it_is_defined_with(rule, shape, std):
     values = torch.stack(list(state.values()))
     assert values.mean().abs() < 4 * std / values.numel() ** 0.5
     assert values.std() == pytest.approx(std, rel=4 / (2 * values.numel()) ** 0.5)
+
+
+def test_feedback_is_drawn_layer_by_layer_from_the_runs_own_stream():
+    """By hand, bit for bit: a setting that is left at its default must not change anyone's B."""
+    for rule, shapes, std in (("dfa", [(4, 8)] * 4, 1.0), ("fa", [(8, 8)] * 3, 8**-0.5)):
+        recipe = tiny.recipe(rule, dtype="float32")
+        stream = generator(recipe.config.seed, "feedback")
+        expected = {f"B.{i}": torch.randn(shape, generator=stream) * std for i, shape in enumerate(shapes)}
+        assert tiny.same_bits(recipe.state(), expected)
 
 
 def test_credit_has_the_gradients_sign_and_scale_by_finite_differences():

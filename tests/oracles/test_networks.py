@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tiny
+from walkback.core.config import RunConfig
 from walkback.core.errors import InputError
 from walkback.credit import RULES
 from walkback.credit.feedback import direct_shape, mix, project
@@ -19,9 +20,10 @@ from walkback.data.sets.teacher import Teacher
 from walkback.measure.subject import OwnSubject
 from walkback.nets import ARCHS
 from walkback.nets.network import plain_linear
+from walkback.training.count import count_step
 from walkback.training.driver import CALIBRATION_SAMPLES, Calibration
 from walkback.training.fleet import Fleet
-from walkback.training.plan import count_step
+from walkback.training.recipe import resolve
 from walkback.training.single import Single
 
 SHAPES = {"resmlp": (3, 32, 32), "student_net": (64,), "vit_mini": (3, 32, 32), "small_cnn": (3, 32, 32)}
@@ -44,6 +46,32 @@ def load(module, leaves, prefix, names=("weight", "bias")):
 
 def assert_close(left, right):
     torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-12)
+
+
+# resmlp ------------------------------------------------------------------------------------------------------------
+
+
+def test_w2_starts_small_or_at_torchs_default():
+    """`none` gives W2 the spread and the bias of the other Linears; the rest of the network is drawn alike."""
+    net = ARCHS.get("resmlp")(input_shape=(6,), classes=4, d=64)
+    small, default = (replace(net, w2_std=std).init(torch.Generator().manual_seed(0)) for std in (0.01, None))
+    bound = 64**-0.5
+    for block in range(net.depth):
+        w2, bias = default[f"blocks.{block}.w2.weight"], default[f"blocks.{block}.w2.bias"]
+        assert w2.abs().max() <= bound
+        assert w2.std() == pytest.approx(bound / 3**0.5, rel=0.03)
+        assert 0 < bias.abs().max() <= bound
+        assert small[f"blocks.{block}.w2.weight"].std() == pytest.approx(0.01, rel=0.05)
+        assert not small[f"blocks.{block}.w2.bias"].any()
+    assert all(torch.equal(small[name], default[name]) for name in ("stem.weight", "blocks.0.w1.weight"))
+
+
+def test_a_run_with_torchs_default_reads_back_as_it_was_written():
+    recipe = tiny.recipe("bp", arch=tiny.arch("resmlp", "w2_std=none"))
+    assert recipe.net.w2_std is None
+    assert "w2_std=none" in str(recipe.config.arch)
+    assert tiny.recipe("bp", arch=str(recipe.config.arch)).config.digest() == recipe.config.digest()
+    assert resolve(RunConfig.from_json(recipe.config.to_json())).config == recipe.config
 
 
 # vit_mini ------------------------------------------------------------------------------------------------------------

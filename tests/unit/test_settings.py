@@ -78,7 +78,9 @@ def test_a_printed_number_is_the_same_number_when_read_back(value):
     assert make(rate=printed).rate == value
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.01, "0.01"), (1.0, "1"), (0.123456789, "0.123456789"), (True, "true")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.01, "0.01"), (1.0, "1"), (0.123456789, "0.123456789"), (True, "true"), (None, "none")]
+)
 def test_values_are_printed_as_a_user_writes_them(value, shown):
     assert str(Choice("x", {"key": value})) == f"x:key={shown}"
 

@@ -137,8 +137,10 @@ def above(value: float, bound: float, what: str) -> None:
         raise InputError(f"{what} is {value}; expected more than {bound}.")
 
 
-def _plain(value: Scalar) -> str:
+def _plain(value: Scalar | None) -> str:
     if isinstance(value, float):
         short = f"{value:g}"
         return short if float(short) == value else repr(value)
+    if value is None:
+        return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

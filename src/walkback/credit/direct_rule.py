@@ -7,14 +7,21 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from walkback.credit.feedback import CreditTokens, direct_shape, gaussian, project, refuses_tokens, without_credit
-from walkback.credit.rule import CreditRule, Credits, Logs
+from walkback.credit.feedback import (
+    CreditTokens,
+    RandomFeedback,
+    direct_shape,
+    project,
+    refuses_tokens,
+    without_credit,
+)
+from walkback.credit.rule import Credits, Logs
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class DirectRule(CreditRule):
+class DirectRule(RandomFeedback):
     """a_l = B_l^T signal, with B_l from N(0, 1) and fixed."""
 
     credit_tokens: CreditTokens = "broadcast"
@@ -30,7 +37,7 @@ class DirectRule(CreditRule):
         return without_credit(net, self.credit_tokens)
 
     def init(self, net: Network, generator: Generator) -> Leaves:
-        return {f"B.{layer}": gaussian(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
+        return {f"B.{layer}": self.matrix(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
         signal, layers = self.signal(trace), range(net.depth + 1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from walkback.core.settings import above
+from walkback.credit.rule import CreditRule, dynamic
 from walkback.nets.network import Kind, Network
 
 CreditTokens = Literal["broadcast", "cls"]
@@ -19,10 +22,27 @@ def gaussian(shape: tuple[int, ...], std: float, generator: Generator) -> Tensor
     return torch.randn(shape, generator=generator) * std
 
 
+@dataclass(frozen=True)
+class RandomFeedback(CreditRule):
+    """What rules share whose feedback is drawn once and kept."""
+
+    b_scale: float = dynamic(1.0)
+    """Every feedback matrix is multiplied by it as it is drawn; a step finds it there."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.b_scale, Tensor):  # Inside a step it is one, and was checked before.
+            above(self.b_scale, 0, "b_scale")
+
+    def matrix(self, shape: tuple[int, ...], std: float, generator: Generator) -> Tensor:
+        """A feedback matrix; the draw itself does not depend on `b_scale`."""
+        return gaussian(shape, std, generator) * self.b_scale
+
+
 def mix(matrix: Tensor, credit: Tensor, kind: Kind) -> Tensor:
     """`matrix` [features, features] applied to a credit [n, *state_shape] at every token or position."""
     if kind == "maps":
-        return F.linear(credit.movedim(1, -1), matrix).movedim(-1, 1)
+        # Laid out as maps are: a convolution's pullback is several times slower on anything else.
+        return F.linear(credit.movedim(1, -1), matrix).movedim(-1, 1).contiguous()
     return F.linear(credit, matrix)
 
 

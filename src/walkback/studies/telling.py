@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from walkback.core.settings import Choice, changed
+from walkback.judge import firing
 from walkback.judge.claims import Claim, alignment_of_seeds
 from walkback.judge.number import Number
 from walkback.judge.panel import worst
@@ -22,7 +22,7 @@ from walkback.studies.results import Case
 from walkback.studies.scale import METHODS, RAW, Scale
 from walkback.training.recipe import Recipe
 
-PAPERS_FLOOR = 8e-7
+PAPERS_FLOOR = firing.PAPERS_FACTOR * DiagnosticThresholds.g_norm_floor
 """The papers' floor of 1e-7 where they measured with batches of 1024, @128."""
 
 
@@ -226,22 +226,12 @@ def negated(answer: bool | None) -> bool | None:
 
 def first_epoch(case: Case, is_raised: Callable[[Mapping[str, Any]], bool]) -> int | None:
     """The first epoch whose row of the log raises a detector; None where none does."""
-    for row in case.log:
-        if "growth" in row and is_raised(row):
-            return int(row["epoch"])
-    return None
+    return firing.first_epoch(case.log, is_raised)
 
 
 def fires(check: str, t: DiagnosticThresholds, floor: float | None = None) -> Callable[[Mapping[str, Any]], bool]:
     """Whether a row of the log raises D1 or D2 (at another floor, where one is given)."""
-    if check == "D1":
-        return lambda row: row.get("overflow") is not None or _is(row["growth"], above=t.h_norm_explosion_ratio)
-    return lambda row: _is(row["grad_top"], below=floor or t.g_norm_floor)
-
-
-def _is(value: float | None, above: float = math.inf, below: float = -math.inf) -> bool:
-    """False of a value that was not finite: null in the log."""
-    return value is not None and (value > above or value < below)
+    return firing.fires(check, t, floor)
 
 
 def caption(scale: Scale, cases: Sequence[Case], extra: str = "") -> str:

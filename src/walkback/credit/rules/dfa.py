@@ -1,7 +1,7 @@
 """Direct feedback alignment: the output error projected to every layer by fixed random matrices.
 
 Citation: Nøkland, 2016
-Feedback: block-level: a_l = B_l^T e, B_l of size classes x d from N(0, 1)
+Feedback: block-level: a_l = B_l^T e, B_l of size classes x d from N(0, 1) times b_scale
 Tokens: credit_tokens=broadcast puts B_l^T e at every token divided by their number, cls at the cls token alone
 Maps: B_l is of size classes x (channels * height * width)
 State: B_0..B_L
@@ -27,9 +27,13 @@ from walkback.credit.trace import Trace
 class DirectFeedbackAlignment(DirectRule):
     scale: Literal["raw", "unit_error"] = dynamic("raw")
     """`raw` projects e; `unit_error` projects e/|e|, so a sample pushes equally hard however small its error."""
+    error: Literal["probabilities", "logits"] = dynamic("probabilities")
+    """`probabilities`: e = softmax(logits) - onehot(y), the loss gradient at the logits; `logits`: logits - onehot(y),
+    the gradient of half the squared distance in its place."""
 
     def signal(self, trace: Trace) -> Tensor:
-        return scaled(trace.error, torch.as_tensor(self.scale))
+        of_logits = torch.as_tensor(self.error) > 0
+        return scaled(torch.where(of_logits, trace.logits - trace.target, trace.error), torch.as_tensor(self.scale))
 
 
 RULE = DirectFeedbackAlignment

@@ -1,7 +1,7 @@
 """Direct random target projection: the label, not the error, projected to every layer by fixed random matrices.
 
 Citation: Frenkel, Lefebvre and Bol, 2021
-Feedback: block-level: a_l = -B_l^T onehot(y), B_l of size classes x d from N(0, 1)
+Feedback: block-level: a_l = -B_l^T onehot(y), B_l of size classes x d from N(0, 1) times b_scale
 Tokens: credit_tokens=broadcast puts a_l at every token divided by their number, cls at the cls token alone
 Maps: B_l is of size classes x (channels * height * width)
 State: B_0..B_L

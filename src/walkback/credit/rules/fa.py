@@ -1,7 +1,7 @@
 """Feedback alignment: credit sent down block by block through fixed random matrices.
 
 Citation: Lillicrap, Cownden, Tweed and Akerman, 2016
-Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d)
+Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d) times b_scale
 Tokens: B_l acts at each token, so a head that reads cls leaves the patches without credit and their stem untrained
 Maps: B_l mixes the channels at each position
 State: B_0..B_{L-1}
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 from torch import Generator
 
-from walkback.credit.feedback import gaussian, mix
-from walkback.credit.rule import EXACT, UNRELATED, CreditRule, Credits, Label, Logs
+from walkback.credit.feedback import RandomFeedback, mix
+from walkback.credit.rule import EXACT, UNRELATED, Credits, Label, Logs
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class FeedbackAlignment(CreditRule):
+class FeedbackAlignment(RandomFeedback):
     def init(self, net: Network, generator: Generator) -> Leaves:
         d = net.features
-        return {f"B.{layer}": gaussian((d, d), d**-0.5, generator) for layer in range(net.depth)}
+        return {f"B.{layer}": self.matrix((d, d), d**-0.5, generator) for layer in range(net.depth)}
 
     def untrained(self, net: Network) -> tuple[str, ...]:
         return net.patch_leaves

@@ -1,7 +1,7 @@
 """Sign-concordant feedback of fixed random magnitude: the weights' present signs, magnitudes drawn once.
 
 Citation: Liao, Leibo and Poggio, 2016
-Feedback: per-Linear, |B| * sign(W) transposed, B from N(0, 1/fan_out); the identity skips transport exactly
+Feedback: per-Linear, |B| * sign(W) transposed, B from N(0, 1/fan_out) times b_scale; the skips transport exactly
 State: |B| of every Linear inside a block
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients; beside them sign and product of each block weight
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from walkback.credit.feedback import gaussian
+from walkback.credit.feedback import RandomFeedback
 from walkback.credit.perlinear_rule import PerLinearRule, keys
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class FixedSignFeedback(PerLinearRule):
+class FixedSignFeedback(RandomFeedback, PerLinearRule):
     def init(self, net: Network, generator: Generator) -> Leaves:
         return {
-            f"magnitude.{key}": gaussian((fan_in, fan_out), fan_out**-0.5, generator).abs()
+            f"magnitude.{key}": self.matrix((fan_in, fan_out), fan_out**-0.5, generator).abs()
             for key, fan_in, fan_out in keys(net)
         }
 

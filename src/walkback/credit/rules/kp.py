@@ -1,7 +1,7 @@
 """Kolen-Pollack: feedback matrices that get the increments and the decay which the forward weights really got.
 
 Citation: Kolen and Pollack, 1994; Akrout, Wilson, Humphreys, Lillicrap and Tweed, 2019
-Feedback: per-Linear, B from N(0, 1/fan_out) at first, then following W transposed; the identity skips transport exactly
+Feedback: per-Linear, B from N(0, 1/fan_out) times b_scale, then following W transposed; the skips transport exactly
 State: B of every Linear inside a block
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients; beside them a copy of the weights and one update of B
@@ -18,15 +18,17 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from walkback.credit.feedback import gaussian
+from walkback.credit.feedback import RandomFeedback
 from walkback.credit.perlinear_rule import PerLinearRule, keys
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class KolenPollack(PerLinearRule):
+class KolenPollack(RandomFeedback, PerLinearRule):
     def init(self, net: Network, generator: Generator) -> Leaves:
-        return {f"B.{key}": gaussian((fan_in, fan_out), fan_out**-0.5, generator) for key, fan_in, fan_out in keys(net)}
+        return {
+            f"B.{key}": self.matrix((fan_in, fan_out), fan_out**-0.5, generator) for key, fan_in, fan_out in keys(net)
+        }
 
     def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
         return state[f"B.{key}"]

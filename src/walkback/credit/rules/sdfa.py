@@ -1,7 +1,7 @@
 """Direct feedback alignment with the signs of the output error only.
 
 Citation: Frenkel, Lefebvre and Bol, 2021 (as sDFA); after Nøkland, 2016
-Feedback: block-level: a_l = B_l^T sign(e), B_l of size classes x d from N(0, 1)
+Feedback: block-level: a_l = B_l^T sign(e), B_l of size classes x d from N(0, 1) times b_scale
 Tokens: credit_tokens=broadcast puts B_l^T sign(e) at every token divided by their number, cls at the cls token alone
 Maps: B_l is of size classes x (channels * height * width)
 State: B_0..B_L

@@ -21,12 +21,14 @@ from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
 class ResMLP(Network):
     d: int = 256
     terminal_norm: bool = True
-    w2_std: float = 0.01
+    w2_std: float | None = 0.01
+    """W2 starts as N(0, w2_std²) with bias zero; `none` starts it as the other Linears, at PyTorch's default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self.d, 1, "d of resmlp")
-        above(self.w2_std, 0, "w2_std of resmlp")
+        if self.w2_std is not None:
+            above(self.w2_std, 0, "w2_std of resmlp")
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -41,10 +43,15 @@ class ResMLP(Network):
         for block in range(self.depth):
             leaves |= named(layers.norm(self.d), f"blocks.{block}.norm")
             leaves |= named(layers.linear(self.d, self.d, generator), f"blocks.{block}.w1")
-            leaves |= named(layers.small_linear(self.d, self.d, generator, self.w2_std), f"blocks.{block}.w2")
+            leaves |= named(self._w2(generator), f"blocks.{block}.w2")
         if self.terminal_norm:
             leaves |= named(layers.norm(self.d), "head.norm")
         return leaves | named(layers.linear(self.d, self.classes, generator), "head.out")
+
+    def _w2(self, generator: Generator) -> Leaves:
+        if self.w2_std is None:
+            return layers.linear(self.d, self.d, generator)
+        return layers.small_linear(self.d, self.d, generator, self.w2_std)
 
     def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
         return F.linear(x.flatten(1), leaves["weight"], leaves["bias"])
