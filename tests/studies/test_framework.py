@@ -369,7 +369,7 @@ def test_every_study_of_the_catalog_can_be_planned_at_both_scales(monkeypatch):
     monkeypatch.undo()
     for name, study in conducting.all_studies().items():
         for scale in (scales.SMOKE, scales.PAPER):
-            recipes = conducting._recipes([study], scale)
+            recipes = conducting.recipes_of([study], scale)
             assert recipes, name
             assert len({recipe.name for recipe in recipes}) == len(recipes)
 
