@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -45,6 +48,74 @@ def test_the_overview_links_to_every_card(audited):
     page = (out / "audit.html").read_text()
     for card in out.glob("*/report.html"):
         assert f'href="{card.parent.name.replace("=", "%3D").replace("+", "%2B")}/report.html"' in page
+
+
+def test_runs_are_watched_and_end_where_they_are_measured(audited):
+    out, _ = audited
+    for row in json.loads((out / "audit.json").read_text())["rows"]:
+        for card in row["cards"]:
+            log = [
+                json.loads(line) for line in (out / card["provenance"]["run"] / "train.jsonl").read_text().splitlines()
+            ]
+            assert [each["epoch"] for each in log] == [1, 2]
+            values = {check["id"]: check["value"] for check in card["checks"]}
+            assert log[-1]["growth"] == pytest.approx(values["D1"], rel=1e-4)
+            assert log[-1]["grad_top"] == pytest.approx(values["D2"], rel=1e-3)
+            assert f"epoch 2, seed {card['claim']['seed']}: {log[-1]['growth']:.3g}" in (out / "audit.html").read_text()
+
+
+def test_the_pages_are_written_again_without_models_measurements_or_torch(audited, tmp_path):
+    out, _ = audited
+    pages = {form: (out / f"audit.{form}").read_bytes() for form in ("html", "md", "tex", "json")}
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    for pattern in ("*/*.safetensors", "*/measurements.npz", "audit.html", "audit.md", "audit.tex"):
+        for path in again.glob(pattern):
+            path.unlink()
+    code = (
+        "import sys; from walkback.cli.main import main\n"
+        "code = main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, "render", str(again)], check=False).returncode == 0
+    assert {form: (again / f"audit.{form}").read_bytes() for form in pages} == pages
+
+
+def test_the_overview_elsewhere_links_to_the_cards_there(audited, tmp_path, capsys):
+    out, _ = audited
+    assert main(["render", str(out), "--format", "html", "--out", str(tmp_path / "there")]) == 0
+    assert str(tmp_path / "there" / "audit.html") in capsys.readouterr().out.splitlines()
+    page = (tmp_path / "there" / "audit.html").read_text()
+    cards = [path for path in (tmp_path / "there").glob("*.html") if path.name != "audit.html"]
+    assert len(cards) == 4
+    for card in cards:
+        assert f'href="{card.name.replace("=", "%3D").replace("+", "%2B")}"' in page
+
+
+def test_a_run_that_is_gone_or_was_not_watched_is_said_to_be(audited, tmp_path):
+    out, _ = audited
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    gone, unwatched = sorted(again.glob("bp_*"))
+    shutil.rmtree(gone)
+    rows = [json.loads(line) for line in (unwatched / "train.jsonl").read_text().splitlines()]
+    kept = [{name: row[name] for name in ("epoch", "loss", "test_acc")} for row in rows]
+    (unwatched / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    assert main(["render", str(again)]) == 0
+    page = (again / "audit.html").read_text()
+    assert "not watched while training" in page
+    assert "No training log: 1 of 2 seeds." in page
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"rows": [{}]}', '{"rows": [{"cards": [{}]}]}'])
+def test_a_damaged_overview_is_refused(audited, tmp_path, text, capsys):
+    out, _ = audited
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    (again / "audit.json").write_text(text)
+    before = (again / "audit.html").read_bytes()
+    assert main(["render", str(again)]) == 3
+    assert capsys.readouterr().err
+    assert (again / "audit.html").read_bytes() == before
 
 
 def test_a_second_audit_goes_on_only_when_asked_and_trains_nothing_again(audited, capsys):

@@ -11,11 +11,12 @@ import browser
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
+import fake_audit
 from fake_measurements import ALL
 
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.render.overview import overview_page
+from walkback.render.audit_page.page import audit_page
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 LONG = "dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"
@@ -24,6 +25,7 @@ REPORTS = {
     "walked_back": ("exploded", SEEDS, LONG),
     "inconclusive": ("noise", Evidence(), "DFA"),
 }
+AUDITS = {"audit of 2": 2, "audit of 7": 7}
 WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
 SCREENS = [
     pytest.param({}, id="wide"),
@@ -83,8 +85,16 @@ def pages(reports, tmp_path_factory):
         report.save(folder / verdict)
     links = [f"{verdict}/report.html" for verdict in reports]
     cards = [report.to_json() for report in reports.values()]
-    (folder / "overview.html").write_text(overview_page(cards, "Three methods", links))
-    return {verdict: folder / verdict / "report.html" for verdict in reports} | {"overview": folder / "overview.html"}
+    (folder / "overview.html").write_text(audit_page(cards, "Three methods", links))
+    found = {verdict: folder / verdict / "report.html" for verdict in reports} | {"overview": folder / "overview.html"}
+    for count in AUDITS.values():
+        made = fake_audit.reports(count)
+        found[f"audit of {count}"] = folder / f"audit{count}.html"
+        text = audit_page(
+            [report.to_json() for report in made], "Audit", ["card.html"] * len(made), fake_audit.logs(made)
+        )
+        found[f"audit of {count}"].write_text(text)
+    return found
 
 
 def quiet(chromium, page):
@@ -96,9 +106,9 @@ def quiet(chromium, page):
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("name", [*REPORTS, "overview"])
+@pytest.mark.parametrize("name", [*REPORTS, "overview", *AUDITS])
 def test_a_page_is_quiet_readable_and_fits_its_window(chromium, pages, name, screen):
-    if name == "overview" and "media" in screen:
+    if name not in REPORTS and "media" in screen:
         screen = screen | {"width": 1000}  # It is printed across the page.
     chromium.open(pages[name], **screen)
     quiet(chromium, pages[name])
@@ -194,14 +204,15 @@ def test_print_has_the_verdict_and_breaks_nothing_apart(chromium, pages, name):
 
 def test_a_click_on_a_head_sorts_the_overview(chromium, pages):
     chromium.open(pages["overview"])
-    heads = chromium.js("[...document.querySelectorAll('th')].map(x => x.innerText)")
+    heads = chromium.js("[...document.querySelectorAll('#methods th')].map(x => x.innerText)")
     before = chromium.js("document.querySelector('tbody').innerText")
+    others = chromium.js("document.querySelector('#utility').innerText")
 
     def sorted_by(head):
-        at = f"document.querySelectorAll('th')[{heads.index(head)}]"
+        at = f"document.querySelectorAll('#methods th')[{heads.index(head)}]"
         box = chromium.js(f"{at}.querySelector('button').getBoundingClientRect().toJSON()")
         chromium.mouse(box["x"] + 5, box["y"] + 5, click=True)
-        column = f"[...document.querySelectorAll('tbody tr')].map(x => x.cells[{heads.index(head)}].innerText)"
+        column = f"[...document.querySelectorAll('#methods tbody tr')].map(x => x.cells[{heads.index(head)}].innerText)"
         return chromium.js(f"{at}.ariaSort"), chromium.js(column)
 
     # The better first; then the other way; what has no value stays last.
@@ -209,9 +220,14 @@ def test_a_click_on_a_head_sorts_the_overview(chromium, pages):
     assert sorted_by("growth ↓") == ("descending", ["237 FAIL", "1.3", "1.3"])
     assert sorted_by("deep_mean ↑") == ("descending", ["+0.250", "+0.000", "INVALID"])
     assert sorted_by("deep_mean ↑") == ("ascending", ["+0.000", "+0.250", "INVALID"])
+    # Verdicts by how good they are, in words with a sign.
+    worst = ["✗ NEEDS WALK-BACK (D1, D2)", "? INCONCLUSIVE (D3)", "✓ TRUSTWORTHY"]
+    assert sorted_by("edition three") == ("descending", worst[::-1])
+    assert sorted_by("edition three") == ("ascending", worst)
     assert sorted_by("method") == ("ascending", ["DFA", "DFA", LONG])
     assert chromium.js("document.querySelectorAll('[aria-sort]').length") == 1
     assert sorted(chromium.js("document.querySelector('tbody').innerText").split("\n")) == sorted(before.split("\n"))
+    assert chromium.js("document.querySelector('#utility').innerText") == others
     links = chromium.js("[...document.querySelectorAll('a')].map(x => x.href)")
     assert sorted(links) == sorted(pages[verdict].as_uri() for verdict in REPORTS)
 
@@ -226,3 +242,64 @@ def test_the_overview_can_be_read_without_script(chromium, pages, reports):
         chromium.send("Emulation.setScriptExecutionDisabled", value=False)
     for verdict in reports:
         assert WORDS[verdict] in text
+
+
+def test_the_table_is_sorted_from_the_keyboard_and_equal_rows_keep_their_order(chromium, pages):
+    chromium.open(pages["audit of 7"])
+
+    def column(at):
+        return chromium.js(f"[...document.querySelectorAll('#methods tbody tr')].map(x => x.cells[{at}].innerText)")
+
+    def press(key, code, text=""):
+        for kind in ("keyDown", "keyUp"):
+            chromium.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, text=text)
+
+    names = [name.rstrip(" 12") for name in column(0)]
+    press("Tab", 9)
+    assert chromium.js("document.activeElement.closest('th').innerText") == "method"
+    for _ in range(2):
+        press("Tab", 9)
+    assert chromium.js("document.activeElement.closest('th').innerText") == "accuracy ↑"
+    assert chromium.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    press("Enter", 13, "\r")
+    assert chromium.js("document.activeElement.closest('th').ariaSort") == "descending"
+    # The five of equal accuracy as they were; then the lower one; then the one without any.
+    same = [name for name in names if not name.startswith("dfa") and name != "mine"]
+    last = [next(name for name in names if name.startswith("dfa")), "mine"]
+    assert [name.rstrip(" 12") for name in column(0)] == [*same, *last]
+    press(" ", 32, " ")
+    assert [name.rstrip(" 12") for name in column(0)] == [last[0], *same, last[1]]
+
+
+# Pairs of words in one plot that lie over each other; boxes are a little taller than their letters.
+OVERLAPS = """[...document.querySelectorAll("svg")].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll("text")].map(x => [x.textContent, x.getBoundingClientRect()]);
+  return boxes.flatMap(([a, p], at) => boxes.slice(at + 1).filter(([, q]) =>
+    p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 4 && q.top < p.bottom - 4)
+    .map(([b]) => [svg.ariaLabel, a, b])); })"""
+
+
+@pytest.mark.parametrize("screen", [*SCREENS[:2], pytest.param({"media": "print", "width": 1000}, id="print")])
+@pytest.mark.parametrize("name", AUDITS)
+def test_no_words_of_a_plot_lie_over_others_or_leave_the_window(chromium, pages, name, screen):
+    chromium.open(pages[name], **screen)
+    assert chromium.js(OVERLAPS) == []
+    edges = "[...document.querySelectorAll('svg text')].map(x => x.getBoundingClientRect()).map(b => [b.left, b.right])"
+    for left, right in chromium.js(edges):
+        assert left >= 0
+        assert right <= screen.get("width", 1280)
+    # Plots of one row stand level whatever the length of the names above them.
+    tops = chromium.js(
+        "[...document.querySelectorAll('#layers .multiple')].slice(0, 2).map(x => x.querySelector('svg')"
+        ".getBoundingClientRect().top)"
+    )
+    assert tops[0] == tops[1] or screen.get("width") == 375
+
+
+def test_an_audit_is_printed_across_and_no_plot_is_cut(chromium, pages):
+    chromium.open(pages["audit of 7"], media="print", width=1000)
+    style = "[...document.querySelectorAll('.multiple')].map(x => getComputedStyle(x).breakInside)"
+    assert set(chromium.js(style)) == {"avoid"}
+    assert chromium.js("getComputedStyle(document.querySelector('#methods .hint')).display") == "none"
+    paper = chromium.pdf()
+    assert 3 <= paper.count(b"/Type /Page\n") <= 12

@@ -23,9 +23,10 @@ from walkback.judge.card import read_card, seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.render import latex, markdown
+from walkback.render.audit_page.page import audit_page
 from walkback.render.cards import view
 from walkback.render.formats import FORMATS, PAGES, render
-from walkback.render.overview import NUMBERS, overview_latex, overview_markdown, overview_page
+from walkback.render.overview import NUMBERS, overview_latex, overview_markdown, overview_text
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 CONTEXT = {
@@ -372,21 +373,21 @@ class TestOverview:
         ]
 
     def tables(self):
-        """Rows by method in each format; the LaTeX's three tables side by side."""
+        """Rows by method in each format; the LaTeX's four tables side by side."""
         cards = self.cards()
         found = {
             "md": page_tables.read("md", overview_markdown(cards))["Overview"],
-            "html": page_tables.read("html", overview_page(cards, "All"))[""],
+            "html": page_tables.read("html", audit_page(cards, "All"))[""],
         }
         tex = page_tables.read("tex", overview_latex(cards))
-        parts = zip(tex["Accuracy"], tex["Measurements"], tex["Verdicts"], strict=True)
-        return found | {"tex": [first + second[1:] + third[1:] for first, second, third in parts]}
+        parts = zip(*(tex[part] for part in ("Accuracy", "Margins", "Measurements", "Verdicts")), strict=True)
+        return found | {"tex": [first + [cell for part in rest for cell in part[1:]] for first, *rest in parts]}
 
     @pytest.mark.parametrize("form", PAGES)
     def test_the_cells_are_the_cards_numbers(self, form):
         for card, row in zip(self.cards(), self.tables()[form], strict=True):
             claim, checks = card["claim"], {check["id"]: check for check in card["checks"]}
-            method, n, accuracy, shell, bp_shell, margin, growth, grad, deep, three, four, alignment, depth = row
+            method, n, accuracy, shell, bp_shell, margin, over_bp, growth, grad, deep, z, three, four, *claims = row
             given = claim["headline_acc"]
             assert (method, int(n)) == (claim["method"], len(given))
             if len(given) > 1:
@@ -394,22 +395,27 @@ class TestOverview:
                 assert bp_shell == "0.420"
                 low, high = card["statistics"]["interval"]
                 assert margin == f"{card['statistics']['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+                assert over_bp == f"{100 * (mean(given) - 0.42):+.2f}"  # One number there: not paired, no interval.
             elif given:
-                assert (accuracy, shell, bp_shell, margin) == ("0.306", "0.349", "not given", "-4.30 FAIL")
+                assert (accuracy, shell, bp_shell) == ("0.306", "0.349", "not given")
+                assert (margin, over_bp) == ("-4.30 FAIL", "not given")
             else:
                 assert (accuracy, shell, margin) == ("not given", "not given", "NOT MEASURED")
             for text, check in ((growth, checks["D1"]), (grad, checks["D2"])):
                 agrees(text.removesuffix(" FAIL"), check["value"], digits=3)
                 assert text.endswith("FAIL") == (check["shown"] == "FAIL")
             agrees_or_word(deep, card["aggregates"]["deep_mean"], places=3)
+            agrees_or_word(z, card["aggregates"]["deep_mean_z"], places=1)
             for text, name in ((three, "three"), (four, "four")):
                 word = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
-                assert text.split(" (")[0] == word[card["verdicts"][name]["verdict"]]
-            assert (alignment, depth) == tuple(card["claims"][name]["shown"] for name in ("alignment", "depth"))
+                sign = {"trustworthy": "✓ ", "walked_back": "✗ ", "inconclusive": "? "} if form == "html" else {}
+                outcome = card["verdicts"][name]["verdict"]
+                assert text.split(" (")[0] == sign.get(outcome, "") + word[outcome]
+            assert tuple(claims) == tuple(card["claims"][name]["shown"] for name in ("alignment", "depth"))
 
     @pytest.mark.parametrize("form", PAGES)
     def test_a_word_has_its_reason_below_and_the_heads_their_meaning(self, form):
-        make = {"md": overview_markdown, "tex": overview_latex, "html": lambda cards: overview_page(cards, "All")}[form]
+        make = {"md": overview_markdown, "tex": overview_latex, "html": lambda cards: audit_page(cards, "All")}[form]
         text = make(self.cards())
         text = {"md": lambda x: re.sub(r"\\(.)", r"\1", x), "tex": page_tables.untex, "html": lambda x: Page(x).text}[
             form
@@ -427,7 +433,7 @@ class TestOverview:
     def test_the_page_is_one_file_and_links_to_the_cards(self):
         cards = self.cards()
         links = ["a/report.html", "b=1,c/report.html", "javascript:alert(1)", "e#f?g.html"]
-        source = overview_page(cards, NASTY, links)
+        source = audit_page(cards, NASTY, links)
         page = Page(source)
         assert NASTY in page.text
         assert [found["href"] for tag, found in page.elements if tag == "a"] == [
@@ -435,9 +441,21 @@ class TestOverview:
         ]  # fmt: skip
         assert not {tag for tag, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "base", "form"}
         assert not re.search(r"https?://|@import|url\(", source)
-        heads = [tag for tag, _ in page.elements].count("th")
-        assert heads == len(NUMBERS) + 4
-        assert "<a" not in overview_page(cards, "All")
+        heads = [found for tag, found in page.elements if tag == "th" and "data-kind" in found]
+        assert len(heads) == len(NUMBERS) + 4
+        assert "<a" not in audit_page(cards, "All")
+
+    def test_both_margins_are_paired_by_seed_and_only_the_deciding_one_is_judged(self):
+        given, shells = [0.36, 0.35, 0.37], {"method_shell": [0.30, 0.31, 0.30], "bp_shell": [0.35, 0.35, 0.35]}
+        # Differences of 6, 4 and 7 points, and of 1, 0 and 2: t(2) = 4.303 times their standard errors.
+        for null, texts in {
+            "method_shell": ("+5.67 [+1.87, +9.46]", "+1.00 [-1.48, +3.48]"),
+            "bp_shell": ("+5.67 [+1.87, +9.46]", "+1.00 [-1.48, +3.48] FAIL"),
+        }.items():
+            card = card_of("healthy", Evidence.of(given, shells, null=null))
+            row = page_tables.read("md", overview_markdown([card]))["Overview"][0]
+            assert tuple(row[5:7]) == texts
+            assert f"The margin over the {'bp ' if null == 'bp_shell' else ''}shell decides D3" in overview_text([card])
 
     def test_networks_that_differ_are_named(self):
         cards = [card_of("healthy"), card_of("healthy", context=CONTEXT | {"arch": "vit"})]
@@ -448,7 +466,9 @@ class TestOverview:
         with pytest.raises(InputError, match="no cards"):
             overview_markdown([])
         with pytest.raises(InputError, match="2 links for 1 cards"):
-            overview_page([card_of()], "All", ["a", "b"])
+            audit_page([card_of()], "All", ["a", "b"])
+        with pytest.raises(InputError, match="2 logs for 1 cards"):
+            audit_page([card_of()], "All", logs=[[], []])
         with pytest.raises(InputError, match="format"):
             overview_latex([{}])
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
-from typing import Any
-from urllib.parse import quote
 
-from markupsafe import Markup
-
-from walkback.core.errors import InputError
 from walkback.judge.card import read_card
-from walkback.judge.panel import Row, Ruling, panel
+from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, UNNAMED
+from walkback.judge.panel import Panel, panel
 from walkback.render import latex, markdown
-from walkback.render.cells import Cell, interval, number
-from walkback.render.html import pages
-from walkback.render.sections import VERDICTS, Card, Section
+from walkback.render.captions import place_of, recipe_of
+from walkback.render.cells import Cell
+from walkback.render.overview_cells import CLAIMS, cells_of
+from walkback.render.sections import Card, Section
 
-CLAIMS = ("alignment", "depth")
+DECIDES = {METHOD_SHELL: "The margin over the shell", BP_SHELL: "The margin over the bp shell"}
+DECIDES[UNNAMED] = "The margin over a shell that was not named"
 BETTER = {"up": " ↑", "down": " ↓", "": ""}
 
 
@@ -43,18 +39,20 @@ NUMBERS = (
     Column("accuracy", number=True, better="up"),
     Column("shell", number=True),
     Column("bp shell", number=True),
-    Column("margin, pp", number=True, better="up"),
+    Column("over shell, pp", number=True, better="up"),
+    Column("over bp shell, pp", number=True, better="up"),
     Column("growth", number=True, better="down"),
     Column("|g_L| @128", number=True, better="up"),
     Column("deep_mean", number=True, better="up"),
+    Column("z", number=True, better="up"),
 )
+PARTS = {"Accuracy": 5, "Margins": 7, "Measurements": len(NUMBERS)}
+"""Where the table is cut if it is too wide: each part's name and its end; verdicts come last."""
 SEVERAL = (
-    "Of several seeds: growth and |g_L| from the smallest to the largest; deep_mean as mean ± standard deviation "
+    "Of several seeds: growth, |g_L| and z from the smallest to the largest; deep_mean as mean ± standard deviation "
     "(ddof = 1); a verdict is the worst of its seeds'; an alignment stands where it stands in every seed.",
     "Depth is judged over seeds and corrected (Holm) for the number of methods in the table.",
 )
-MEASURED = 6
-"""The first column that is measured inside the network."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ class Overview:
     notes: tuple[tuple[str, str], ...]
     facts: tuple[str, ...]
     """What the columns are; said with every table, wherever it is quoted."""
-    cards: tuple[tuple[Card, ...], ...]
-    """The cards behind each row."""
+    panel: Panel
+    """What the rows were made from."""
 
     def section(self, title: str, first: int, last: int, notes: bool = True) -> Section:
         """The method and the columns `first` to `last`."""
@@ -76,33 +74,24 @@ class Overview:
         heads = tuple(self.columns[index].head for index in at)
         return Section("overview", title, "table", rows, heads, self.notes if notes else ())
 
-
-def overview_page(cards: Sequence[Card], title: str, links: Sequence[str] = ()) -> str:
-    """One page; `links` are the cards' own pages, in the same order, as paths relative to this one."""
-    if links and len(links) != len(cards):
-        raise InputError(f"Got {len(links)} links for {len(cards)} cards; expected one for each card, in their order.")
-    shown = overview(cards)
-    targets = {card["hash"]: quote(link) for card, link in zip(cards, links or [""] * len(cards), strict=True)}
-    # Long method strings may be broken between their settings.
-    names = [Markup("<wbr>").join(re.split(r"(?<=[,:])", row[0].text)) for row in shown.rows]
-    linked = [[(card["claim"]["seed"], targets[card["hash"]]) for card in row] for row in shown.cards]
-    return pages().get_template("overview.html").render(title=title, table=shown, links=linked, names=names)
+    def parts(self) -> list[Section]:
+        """The table cut into narrower ones; the reasons stand below the measurements."""
+        ends = {**PARTS, "Verdicts": len(self.columns)}
+        starts = [1, *ends.values()]
+        return [
+            self.section(title, first, last, notes=title == "Measurements")
+            for first, (title, last) in zip(starts, ends.items(), strict=False)
+        ]
 
 
 def overview_text(cards: Sequence[Card]) -> str:
-    """The same for a terminal: three tables of at most 100 columns where the methods' names allow it."""
+    """The same for a terminal: tables of at most 100 columns where the methods' names allow it."""
     shown = overview(cards)
-    first, last = len(NUMBERS), len(shown.columns)
-    parts = [
-        *_aligned(shown.section("", 0, MEASURED)),
-        "",
-        *_aligned(shown.section("", MEASURED, first)),
-        "",
-        *_aligned(shown.section("", first, last)),
-        "",
-        *(line for fact in shown.facts for line in textwrap.wrap(fact, 100, subsequent_indent="  ")),
-        *(line for a, why in shown.notes for line in textwrap.wrap(f"{a}: {why}", 100, subsequent_indent="  ")),
-    ]
+    parts = [line for part in shown.parts() for line in (*_aligned(part), "")]
+    said = [*shown.facts, *(f"{about}: {why}" for about, why in shown.notes)]
+    # A network's settings are one long word, which is copied more often than read: it is not cut.
+    lines = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    parts += [line for words in said for line in lines.wrap(words)]
     return "\n".join(parts)
 
 
@@ -120,17 +109,16 @@ def overview_markdown(cards: Sequence[Card]) -> str:
 
 
 def overview_latex(cards: Sequence[Card]) -> str:
-    """The same as three booktabs tables: accuracies, measurements, and what they come to. One would not fit a page."""
+    """The same as booktabs tables: accuracies, margins, measurements, verdicts. One would not fit a page."""
     shown = overview(cards)
     name, words = r"p{0.16\linewidth}", r">{\raggedright\arraybackslash}p{%.2f\linewidth}"
-    last = len(shown.columns)
-    texts = words % (0.76 / (last - len(NUMBERS))) * (last - len(NUMBERS))
+    *numbers, verdicts = shown.parts()
+    texts = len(verdicts.heads) - 1
     parts = [
         r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
         "\\begingroup\\sloppy",
-        *latex.laid_out(shown.section("Accuracy", 0, MEASURED, notes=False), name + "l" * (MEASURED - 1)),
-        *latex.laid_out(shown.section("Measurements", MEASURED, len(NUMBERS)), name + "l" * (len(NUMBERS) - MEASURED)),
-        *latex.laid_out(shown.section("Verdicts", len(NUMBERS), last, notes=False), name + texts),
+        *(line for part in numbers for line in latex.laid_out(part, name + "l" * (len(part.heads) - 1))),
+        *latex.laid_out(verdicts, name + words % (0.76 / texts) * texts),
         *(f"{latex.breakable(line)}\\par" for line in shown.facts),
         "\\par\\endgroup",
     ]
@@ -144,7 +132,7 @@ def overview(cards: Sequence[Card]) -> Overview:
     editions = tuple(table.rows[0].rulings)
     places = list(dict.fromkeys(row.place for row in table.rows))
     columns = NUMBERS + tuple(map(Column, (*(f"edition {name}" for name in editions), *CLAIMS)))
-    rows = tuple(_row(row, named=len(places) > 1) for row in table.rows)
+    rows = tuple(cells_of(row, named=len(places) > 1) for row in table.rows)
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
@@ -152,108 +140,22 @@ def overview(cards: Sequence[Card]) -> Overview:
                 said = cell.reason if cell.value is not None else cell.full
                 reasons.setdefault((column.name, said), []).append(row[0].text)
     levels = " or ".join(sorted({f"{card['statistics']['confidence']:.0%}" for card in cards}))
+    nulls = f"{cards[0]['thresholds']['null_z']:g}"
     return Overview(
         columns=columns,
         rows=rows,
         notes=tuple((f"{name} of {', '.join(methods)}", said) for (name, said), methods in reasons.items()),
         facts=(
-            *([f"All of them: {places[0]}."] if len(places) == 1 else []),
+            f"All of them: {place_of(cards)}; {recipe_of(cards)}.",
             "Accuracy and shells: mean ± standard deviation over seeds (ddof = 1); one seed has no ±.",
             "Shell: blocks frozen at random, the rest trained by the method itself; bp shell: the rest by backprop.",
-            f"Margin: accuracy over the shell that decides D3, with its {levels} interval where there is one.",
+            f"Over shell, over bp shell: accuracy less that of the shell, with its {levels} interval where there is "
+            f"one. {' or '.join(dict.fromkeys(DECIDES[card['claim']['null']] for card in cards))} decides D3.",
             "Growth: the largest ratio of hidden norms from one layer to the next (D1). |g_L| @128: the deepest "
-            "reference gradient (D2). deep_mean: mean cosine over layers that train a block.",
+            "reference gradient (D2). deep_mean: mean cosine over layers that train a block; z: how many standard "
+            f"deviations of randomly rotated credit it lies above its null, {nulls} or more to stand.",
             "↑ larger is better, ↓ smaller is better. FAIL: the check on that number is raised.",
             *(SEVERAL if any(len(row.cards) > 1 for row in table.rows) else ()),
         ),
-        cards=tuple(row.cards for row in table.rows),
+        panel=table,
     )
-
-
-def _row(row: Row, named: bool) -> tuple[Cell, ...]:
-    # Accuracies and their margin are over all seeds and the same on each seed's card.
-    card = row.cards[0]
-    claim, frozen = card["claim"], card["claim"]["frozen"]
-    seeds = len(claim["headline_acc"])
-    return (
-        Cell(f"{row.method} ({row.place})" if named else row.method),
-        Cell(str(seeds), seeds),
-        _mean(claim["headline_acc"]),
-        _mean(frozen.get("method_shell")) if "unnamed" not in frozen else _unnamed(frozen["unnamed"]),
-        _mean(frozen.get("bp_shell")),
-        _margin(card, _check(card, "D3")),
-        _over_seeds([_check(card, "D1") for card in row.cards]),
-        _over_seeds([_check(card, "D2") for card in row.cards]),
-        _mean_number([card["aggregates"]["deep_mean"] for card in row.cards]),
-        *(_ruled(ruling) for ruling in row.rulings.values()),
-        *(Cell(row.claims[name].shown) for name in CLAIMS),
-    )
-
-
-def _check(card: Card, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(check for check in card["checks"] if check["id"] == name)
-    return found
-
-
-def _over_seeds(checks: Sequence[Mapping[str, Any]]) -> Cell:
-    """One check in every seed: the range of its values, and in how many it is raised."""
-    cells = [_checked(check) for check in checks]
-    bad = [cell for cell in cells if cell.value is None]
-    if len(cells) == 1 or bad:
-        return (bad or cells)[0]
-    values = [check["value"] for check in checks]
-    raised = sum(check["shown"] == "FAIL" for check in checks)
-    ends = list(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
-    word = f" FAIL in {raised} of {len(cells)}" if raised else ""
-    worst_value = max(values) if checks[0]["side"] == "above" else min(values)
-    return Cell(" to ".join(ends) + word, worst_value)
-
-
-def _mean_number(given: Sequence[Mapping[str, Any]]) -> Cell:
-    cells = [number(each, "+.3f") for each in given]
-    bad = [cell for cell in cells if cell.value is None]
-    if len(cells) == 1 or bad:
-        return (bad or cells)[0]
-    values = [each["value"] for each in given]
-    return Cell(f"{fmean(values):+.3f} ± {stdev(values):.3f}", fmean(values), cells[0].reason)
-
-
-def _ruled(ruling: Ruling) -> Cell:
-    by = f" ({', '.join(ruling.decided_by)})" if ruling.decided_by else ""
-    share = "" if ruling.like == ruling.seeds else f" in {ruling.like} of {ruling.seeds} seeds"
-    return Cell(f"{VERDICTS[ruling.outcome]}{by}{share}")
-
-
-def _mean(seeds: Sequence[float] | None) -> Cell:
-    if not seeds:
-        return Cell("not given")
-    spread = f" ± {stdev(seeds):.3f}" if len(seeds) > 1 else ""
-    return Cell(f"{fmean(seeds):.3f}{spread}", fmean(seeds))
-
-
-def _unnamed(seeds: Sequence[float]) -> Cell:
-    given = _mean(seeds)
-    return Cell(given.text, given.value, "it was not said which shell this is")
-
-
-def _margin(card: Card, d3: Card) -> Cell:
-    found, null = card["statistics"], card["claim"]["null"]
-    if found["mean"] is None or d3["shown"] in ("INVALID", "NOT MEASURED"):
-        return Cell("INVALID" if d3["shown"] == "INVALID" else "NOT MEASURED", None, d3["reason"])
-    ends = f" {interval(found['interval'], '+.2f')}" if found["interval"] else ""
-    against = f"over {null}" if null != "method_shell" else ""
-    reason = d3["reason"] if d3["shown"] == "NOT INFORMATIVE" else against
-    return Cell(f"{found['mean']:+.2f}{ends}{_word(d3)}", found["mean"], reason)
-
-
-def _checked(check: Mapping[str, Any]) -> Cell:
-    if check["shown"] in ("INVALID", "NOT MEASURED"):
-        return Cell(check["shown"], None, check["reason"])
-    if check["value"] is None:
-        return Cell(f"not finite{_word(check)}", None, check["reason"])
-    return Cell(f"{check['value']:.3g}{_word(check)}", check["value"])
-
-
-def _word(check: Mapping[str, Any]) -> str:
-    """A number is not shown without what was said of it; where nothing is wrong there is nothing to say."""
-    return "" if check["shown"] == "PASS" else f" {check['shown']}"

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from walkback.core.config import RunConfig
 from walkback.core.errors import InputError
-from walkback.core.files import write_atomic
 from walkback.data.dataset import DataSource
 from walkback.judge.panel import Panel, panel
 from walkback.render.formats import PAGES
-from walkback.render.overview import overview_latex, overview_markdown, overview_page, overview_text
+from walkback.render.overview import overview_text
 from walkback.studies import run
+from walkback.studies.audit_files import OVERVIEW, write_overview
 from walkback.studies.diagnosis import Judging, diagnose_runs
 from walkback.studies.laboratory import Laboratory
+from walkback.studies.observer import Watcher
 from walkback.studies.shelf import baselines
 from walkback.training.recipe import Recipe, resolve
-
-OVERVIEW = "audit"
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,15 @@ def audit(
     if shells:
         raise InputError(f"'{shells[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
     everything = with_baselines(methods)
-    results = run.train([recipe.config for recipe in everything], options, listener, own_data)
+    # The page shows when the detectors first fire; looking changes nothing of what a run computes.
+    results = run.train([recipe.config for recipe in everything], options, listener, own_data, Watcher())
     if any(result.status != "done" for result in results):
         return Audit(options.out, tuple(results), None)
     laboratory = Laboratory(options.data_root, run.choose_device(options.device), own_data)
     paths = [options.out / recipe.name for recipe in methods]
     reports = diagnose_runs(paths, judging, laboratory, listener, PAGES)
     found = panel([report.to_json() for report in reports])
-    _write(found, options.out)
+    write_overview(found, options.out, options.out)
     return Audit(options.out, tuple(results), found)
 
 
@@ -76,16 +75,3 @@ def with_baselines(methods: Sequence[Recipe]) -> list[Recipe]:
     for recipe in methods:
         found |= {other.name: other for other in baselines(recipe).values() if other.name not in found}
     return list(found.values())
-
-
-def _write(found: Panel, out: Path) -> None:
-    cards = [card for row in found.rows for card in row.cards]
-    links = [f"{card['provenance']['run']}/report.html" for card in cards]
-    texts = {
-        "html": overview_page(cards, "Audit", links),
-        "md": overview_markdown(cards),
-        "tex": overview_latex(cards),
-        "json": json.dumps(found.to_json(), allow_nan=False),
-    }
-    for form, text in texts.items():
-        write_atomic(out / f"{OVERVIEW}.{form}", text.encode())

@@ -2,7 +2,8 @@
 
 example: walkback render runs/dfa* --format html
 
-Reads each run's report.json, which `walkback diagnose` writes, and measures nothing again.
+Reads each run's report.json, which `walkback diagnose` writes, and measures nothing again. In the folder of an audit
+its overview (audit.json) is written again too, with the curves of the training logs that lie there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.core.files import explained, write_atomic
     from walkback.judge.card import read_card
     from walkback.render.formats import render
+    from walkback.studies.audit_files import OVERVIEW, read_overview, write_overview
 
     paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given)))
     forms = list(dict.fromkeys(args.format))
@@ -38,6 +40,10 @@ def run(args: argparse.Namespace) -> int:
         )
     # All are read before anything is written: a damaged one stops the rest before it starts.
     cards = {path: read_card(path) for path in paths}
+    folders = dict.fromkeys(given for given in args.cards if (given / f"{OVERVIEW}.json").is_file())
+    audits = {folder: read_overview(folder) for folder in folders}
+    if args.out and len(audits) > 1:
+        raise InputError(f"--out takes the overview of one audit; got {len(audits)}. Render them one by one.")
     if args.stdout:
         print(render(cards[paths[0]], forms[0]), end="")
         return EXIT_DONE
@@ -51,6 +57,12 @@ def run(args: argparse.Namespace) -> int:
             if target.resolve() != path.resolve():  # The card itself is left as it is.
                 write_atomic(target, render(card, form).encode())
             print(target)
+    for folder, table in audits.items():
+        names = {path.resolve().parent.name: f"{target.name}.html" for path, target in targets.items()}
+        where = args.out or folder
+        kept = [form for form in forms if form != "json" or where.resolve() != folder.resolve()]
+        for path in write_overview(table, folder, where, kept, names if args.out else None):
+            print(path)
     return EXIT_DONE
 
 
