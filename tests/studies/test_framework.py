@@ -302,7 +302,7 @@ class TestCommand:
 
     @pytest.mark.slow
     def test_both_studies_and_their_findings(self, tmp_path, capsys, whole):
-        assert self.study("all", "--out", tmp_path, "--device", "cpu", "--quiet") == 0
+        assert self.study("all", "--out", tmp_path, "--device", "cpu", "--processes", 1, "--quiet") == 0
         said = capsys.readouterr().out
         assert said.count("holds: Finite steps were taken.") == 2
         assert str(tmp_path / "mini" / "index.html") in said
@@ -328,7 +328,7 @@ class TestCommand:
         assert not (tmp_path / "none").exists()
 
     def test_time_that_runs_out_is_exit_2_and_the_same_command_goes_on(self, tmp_path, capsys, whole):
-        line = ("mini", "--out", tmp_path, "--device", "cpu", "--quiet")
+        line = ("mini", "--out", tmp_path, "--device", "cpu", "--processes", 1, "--quiet")
         assert self.study(*line, "--max-seconds", "0.001") == 2
         assert "unfinished; the same command goes on" in capsys.readouterr().err
         assert not (tmp_path / "mini").exists()

@@ -20,6 +20,7 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         nargs="+",
+        action="extend",
         default=[],
         metavar="KEY=VALUE",
         help="other settings: batch, lr, weight_decay, augment, dtype, or arch.KEY and data.KEY",

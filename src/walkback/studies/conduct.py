@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from walkback.core.errors import InputError, WalkbackError, unknown
 from walkback.core.files import drop_leftovers
@@ -57,15 +58,39 @@ class Job:
     take: Callable[[store.Run, Recipe], Measurements]
 
 
-def conduct(studies: Mapping[str, Study], scale: Scale, options: run.Options, listener: run.Listener) -> Conducted:
-    """Carry studies out below `options.out`."""
+@dataclass(frozen=True)
+class Settled:
+    """How far the runs of some studies are."""
+
+    results: tuple[run.Result, ...]
+    unmeasured: int = 0
+    """Measurements for which there was no time."""
+
+    @property
+    def is_done(self) -> bool:
+        return not self.unmeasured and all(result.status == "done" for result in self.results)
+
+
+class Settles(Protocol):
+    """A way to have runs trained and measured: here, or in processes of their own."""
+
+    def __call__(
+        self, studies: Mapping[str, Study], scale: Scale, options: run.Options, listener: run.Listener
+    ) -> Settled: ...
+
+
+def settle(
+    studies: Mapping[str, Study],
+    scale: Scale,
+    options: run.Options,
+    listener: run.Listener,
+    names: Collection[str] | None = None,
+) -> Settled:
+    """Train and measure what is missing below `options.out`, of the runs called `names` or of all."""
     deadline = math.inf if options.max_seconds is None else time.monotonic() + options.max_seconds
-    recipes = recipes_of(studies.values(), scale)
+    recipes = [recipe for recipe in recipes_of(studies.values(), scale) if names is None or recipe.name in names]
     folder = options.out / RUNS
-    laboratory = Laboratory(options.data_root, run.choose_device(options.device))
-    jobs = [Job(recipe, MEASUREMENTS, laboratory.measure) for recipe in recipes]
-    finite = partial(laboratory.measure_functional, samples=scale.functional_samples)
-    jobs += [Job(recipe, FUNCTIONAL, finite) for recipe in _functional(studies.values(), scale)]
+    jobs = _jobs(recipes, studies, scale, options)
     left = _unsettled(jobs, folder)
     settled = [recipe.name for recipe in recipes if recipe not in left]
     if settled:
@@ -73,13 +98,40 @@ def conduct(studies: Mapping[str, Study], scale: Scale, options: run.Options, li
     # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at.
     watcher = Watcher(closely=_closely([*all_studies().values(), *studies.values()], scale))
     training = replace(options, out=folder, resume=True)
-    results = run.train([recipe.config for recipe in left], training, listener, observer=watcher)
+    run.train([recipe.config for recipe in left], training, listener, observer=watcher)
+    results = tuple(run.result_of(recipe, folder) for recipe in recipes)
     if any(result.status != "done" for result in results):
-        return Conducted(tuple(results), ())
+        return Settled(results)
     _refuse_unseen(recipes, _closely(studies.values(), scale), folder)
-    unmeasured = _measure(jobs, folder, listener, deadline)
-    results = [run.result_of(recipe, folder) for recipe in recipes]
-    return Conducted(tuple(results), () if unmeasured else tell(studies, scale, options.out), unmeasured)
+    return Settled(results, _measure(jobs, folder, listener, deadline))
+
+
+def conduct(
+    studies: Mapping[str, Study],
+    scale: Scale,
+    options: run.Options,
+    listener: run.Listener,
+    settling: Settles = settle,
+) -> Conducted:
+    """Carry studies out below `options.out`."""
+    done = settling(studies, scale, options, listener)
+    stories = tell(studies, scale, options.out) if done.is_done else ()
+    return Conducted(done.results, stories, done.unmeasured)
+
+
+def unsettled(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Recipe]:
+    """The runs of which something is still to be trained or measured."""
+    recipes = recipes_of(studies.values(), scale)
+    return _unsettled(_jobs(recipes, studies, scale, options), options.out / RUNS)
+
+
+def _jobs(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Job]:
+    """What is to be measured of these runs."""
+    laboratory = Laboratory(options.data_root, run.choose_device(options.device))
+    jobs = [Job(recipe, MEASUREMENTS, laboratory.measure) for recipe in recipes]
+    finite = partial(laboratory.measure_functional, samples=scale.functional_samples)
+    closer = {recipe.name for recipe in _functional(studies.values(), scale)}
+    return jobs + [Job(recipe, FUNCTIONAL, finite) for recipe in recipes if recipe.name in closer]
 
 
 def _unsettled(jobs: Sequence[Job], folder: Path) -> list[Recipe]:

@@ -22,6 +22,7 @@ from walkback.judge.document import plain
 from walkback.studies import store
 from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
 from walkback.studies.provenance import provenance
+from walkback.studies.turns import turn
 from walkback.training.driver import Driver
 from walkback.training.fleet import Fleet
 from walkback.training.memory import is_out_of_memory
@@ -283,7 +284,10 @@ def _train_group(
             driver.restore(snapshots)
         clock = _Clock(spent)
         seen = partial(observer.after_epoch, data=data, device=device) if observer else None
-        results = _epochs(driver, members, clock, options, listener, seen, deadline)
+        driver.warm_up()
+        with turn(device) as waited:
+            clock.stood_still(waited)
+            results = _epochs(driver, members, clock, options, listener, seen, deadline)
         if results is not None:
             _finish(driver, members, results, clock)
     finally:
@@ -301,6 +305,10 @@ class _Clock:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._start
+
+    def stood_still(self, seconds: float) -> None:
+        """Nothing was done in these last seconds."""
+        self._start += seconds
 
 
 def _epochs(

@@ -96,7 +96,8 @@ def sweep(
         listener.planned(groups, len(recipes) - sum(len(group.recipes) for group in groups))
         with explained(options.out, "create"):
             options.out.mkdir(parents=True, exist_ok=True)
-        failures = _Course(groups, options, executor, listener).run(at_once or len(groups))
+        jobs = [job_json(group, options) for group in groups]
+        failures = Course(groups, jobs, executor, listener).run(at_once or len(groups))
     finally:
         executor.close()
     _clear_up(recipes, options)
@@ -110,12 +111,13 @@ def _clear_up(recipes: Sequence[Recipe], options: Options) -> None:
             run.drop_checkpoints()
 
 
-class _Course:
+class Course:
     """Which jobs wait, rest, are out, or failed."""
 
-    def __init__(self, groups: Sequence[Group], options: Options, executor: Executor, listener: Listener):
+    def __init__(self, groups: Sequence[Group], jobs: Sequence[dict[str, Any]], executor: Executor, listener: Listener):
+        """`jobs` are what workers are given, one for each of the groups."""
         self._groups = groups
-        self._options = options
+        self._jobs = jobs
         self._executor = executor
         self._listener = listener
         self._waiting = deque(range(len(groups)))
@@ -133,7 +135,7 @@ class _Course:
                 self._waiting.append(job)
             while self._waiting and len(self._out) < at_once:
                 job = self._waiting.popleft()
-                self._executor.submit(job, job_json(self._groups[job], self._options))
+                self._executor.submit(job, self._jobs[job])
                 self._out.add(job)
                 self._listener.submitted(job)
             if self._out:
@@ -174,10 +176,12 @@ class _Course:
 
 
 def job_json(group: Group, options: Options) -> dict[str, Any]:
-    """A job as it is sent; workers may stand in another folder, so paths are whole."""
+    """A fleet to be trained, as a worker is told."""
+    return {"options": options_json(options), "configs": [recipe.config.to_json() for recipe in group.recipes]}
+
+
+def options_json(options: Options) -> dict[str, Any]:
+    """Workers may stand in another folder, so paths are whole."""
     root = options.data_root
     paths = {"out": str(options.out.resolve()), "data_root": None if root is None else str(root.resolve())}
-    return {
-        "options": {**asdict(options), **paths, "command": list(options.command)},
-        "configs": [recipe.config.to_json() for recipe in group.recipes],
-    }
+    return {**asdict(options), **paths, "command": list(options.command)}

@@ -1,4 +1,4 @@
-"""What a worker does, wherever it is: train one fleet into its runs, and say how it went.
+"""What a worker does, wherever it is: train one fleet, or settle some runs of studies, and say how it went.
 
 A job and its report are plain JSON, so that they travel through a file, through Ray and through Slurm alike.
 """
@@ -9,14 +9,18 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from walkback.core.errors import WalkbackError
 from walkback.core.files import write_atomic
 from walkback.studies.store import TakenError
+
+if TYPE_CHECKING:
+    from walkback.studies.run import Listener, Options
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
     """Carry out a job; every error that Python can catch is in its report."""
     notes: list[str] = []
     try:
-        _train(job, notes.append)
+        (_settle if "studies" in job else _train)(job, notes.append)
     except TakenError as error:
         report = Report("taken", str(error))
     except WalkbackError as error:
@@ -57,17 +61,38 @@ def _train(job: dict[str, Any], note: Callable[[str], None]) -> None:
     # Imported here, so that a worker whose installation is broken can say so.
     from walkback.core.config import RunConfig
     from walkback.studies import run
-    from walkback.training.plan import Group, back_off_text
 
-    class Noting(run.Listener):
-        def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
-            note(back_off_text(group, parts))
+    run.train([RunConfig.from_json(config) for config in job["configs"]], _options(job), _noting(note))
+
+
+def _settle(job: dict[str, Any], note: Callable[[str], None]) -> None:
+    from walkback.studies import conduct
+    from walkback.studies.scale import scale_of
+
+    studies, scale, options = conduct.studies_of(job["studies"]), scale_of(job["scale"]), _options(job)
+    if job["until"] is not None:
+        options = replace(options, max_seconds=max(0.0, job["until"] - time.time()))
+    conduct.settle(studies, scale, options, _noting(note), names=set(job["runs"]))
+
+
+def _options(job: dict[str, Any]) -> Options:
+    from walkback.studies.run import Options
 
     how = job["options"]
     root = how["data_root"]
     paths = {"out": Path(how["out"]), "data_root": None if root is None else Path(root)}
-    options = run.Options(**{**how, **paths, "resume": True, "command": tuple(how["command"])})
-    run.train([RunConfig.from_json(config) for config in job["configs"]], options, Noting())
+    return Options(**{**how, **paths, "resume": True, "command": tuple(how["command"])})
+
+
+def _noting(note: Callable[[str], None]) -> Listener:
+    from walkback.studies.run import Listener
+    from walkback.training.plan import Group, back_off_text
+
+    class Noting(Listener):
+        def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
+            note(back_off_text(group, parts))
+
+    return Noting()
 
 
 def main(job: Path, report: Path) -> None:

@@ -53,6 +53,10 @@ class Driver(ABC):
     steps_per_epoch: int
 
     @abstractmethod
+    def warm_up(self) -> None:
+        """Do now what the first epoch would have to do before it begins; it changes nothing else."""
+
+    @abstractmethod
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
         """Train one epoch; the mean of each log, a dict for each model."""
 

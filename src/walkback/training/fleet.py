@@ -101,10 +101,13 @@ class Fleet(Driver):
         self._count_right = recorded(self._right, device)
         self._looks: dict[Hashable, Callable[[], Leaves]] = {}
 
-    def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
-        self._order.copy_(self._next_order)
+    def warm_up(self) -> None:
         if self._device.type == "cuda" and self._graph is None:
             self._capture()
+
+    def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
+        self.warm_up()
+        self._order.copy_(self._next_order)
         if self._totals is not None:
             self._totals.zero_()
         for index in range(self.steps_per_epoch):

@@ -38,6 +38,9 @@ class Single(Driver):
         self._total = recipe.config.epochs * self._feed.steps
         self._calibrate = Calibration(recipe, data, device) if recipe.net.buffers else None
 
+    def warm_up(self) -> None:
+        """Nothing: each step is done as it comes."""
+
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
         order = {name: values.to(self._device) for name, values in self._feed.order(self._seed, self.epoch).items()}
         totals: dict[str, torch.Tensor] = {}

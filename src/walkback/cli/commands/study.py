@@ -20,6 +20,7 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 
 if TYPE_CHECKING:
     from walkback.render.story import Story
+    from walkback.studies.conduct import Settles
     from walkback.studies.run import Options
     from walkback.studies.scale import Scale
     from walkback.studies.study import Study
@@ -32,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--render", action="store_true", help="tell from stored results alone")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--max-seconds", type=float, help="stop at the first checkpoint after this long")
+    parser.add_argument(
+        "--processes", type=int, help="processes to train and measure in (default: one for each core; on a GPU, one)"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
     parser.add_argument("--quiet", action="store_true", help="print nothing but results")
@@ -41,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.max_seconds is not None and not args.max_seconds > 0:
         raise InputError(f"--max-seconds is {args.max_seconds}; expected more than 0.")
+    if args.processes is not None and args.processes < 1:
+        raise InputError(f"--processes is {args.processes}; expected at least 1.")
     from walkback.cli.progress import Bar
     from walkback.studies.conduct import conduct, studies_of, tell
     from walkback.studies.run import Options
@@ -61,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args, studies, scale, options)
     bar = Bar(quiet=args.quiet or args.json)
     try:
-        done = conduct(studies, scale, options, bar)
+        done = conduct(studies, scale, options, bar, _settling(args))
     finally:
         bar.close()
     if done.unfinished:
@@ -69,6 +75,23 @@ def run(args: argparse.Namespace) -> int:
         print(f"walkback: {done.unfinished} {what}; the same command goes on.", file=sys.stderr)
         return EXIT_UNFINISHED
     return _print(args, done.stories)
+
+
+def _settling(args: argparse.Namespace) -> Settles:
+    """Here where one process is enough, and otherwise in several."""
+    from walkback.studies.conduct import settle
+    from walkback.studies.run import choose_device
+    from walkback.sweeping.executor import cores, threads
+
+    count = args.processes
+    if count is None:
+        count = 1 if choose_device(args.device).type == "cuda" else max(1, cores() // threads())
+    if count == 1:
+        return settle
+    from walkback.cli.sweeping import SweepBar
+    from walkback.sweeping.studying import Processes
+
+    return Processes(count, SweepBar(quiet=args.quiet or args.json))
 
 
 def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: Options) -> int:

@@ -1,0 +1,80 @@
+"""Studies in several processes of this machine, each with its share of the runs to train and to measure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from walkback.core.errors import WalkbackError
+from walkback.studies.conduct import RUNS, Settled, settle, unsettled
+from walkback.studies.run import Listener, Options, plan_rest
+from walkback.studies.scale import Scale
+from walkback.studies.study import Study
+from walkback.sweeping.executor import LocalExecutor
+from walkback.sweeping.sweep import Course, options_json, shared_memory
+from walkback.sweeping.sweep import Listener as SweepListener
+from walkback.training.plan import Group
+
+SHARES = 2
+"""Shares for each process: their times are predicted, so that the last one should not be long."""
+
+
+class Processes:
+    """Settles the runs of studies in processes. Studies and scale are sent by name: they must be of the catalog."""
+
+    def __init__(self, count: int, listener: SweepListener):
+        self._count = count
+        self._listener = listener
+
+    def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
+        recipes = unsettled(studies, scale, options)
+        shared = shared_memory(options, self._count)
+        groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
+        # Trained already and not yet measured: they belong to no fleet any more.
+        fleeted = {recipe.name for group in groups for recipe in group.recipes}
+        rest = tuple(recipe for recipe in recipes if recipe.name not in fleeted)
+        shares = _shares(groups, SHARES * self._count)
+        if rest:
+            shares.append(Group(rest, "single", 0.0, 0, 0))
+        jobs = [self._job(share, studies, scale, shared) for share in shares]
+        if jobs:
+            self._listener.planned(shares, 0)
+            executor = LocalExecutor()
+            try:
+                failures = Course(shares, jobs, executor, self._listener).run(self._count)
+            finally:
+                executor.close()
+            if failures:
+                raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
+        # Whatever is still missing, such as for lack of time, is counted and not made.
+        return settle(studies, scale, replace(options, max_seconds=0.0), Listener())
+
+    def _job(self, share: Group, studies: Mapping[str, Study], scale: Scale, options: Options) -> dict[str, object]:
+        return {
+            "options": options_json(options),
+            "studies": list(studies),
+            "scale": scale.name,
+            "runs": [recipe.name for recipe in share.recipes],
+            # By the clock on the wall: a share waits for its turn.
+            "until": None if options.max_seconds is None else time.time() + options.max_seconds,
+        }
+
+
+def _shares(groups: Sequence[Group], count: int) -> list[Group]:
+    """Fleets put together so that all shares take about the same time; the longest fleets are given out first."""
+    shares: list[list[Group]] = [[] for _ in range(min(count, len(groups)))]
+    for group in sorted(groups, key=lambda group: -group.seconds):
+        min(shares, key=lambda share: sum(each.seconds for each in share)).append(group)
+    return [_together(share) for share in sorted(shares, key=lambda share: -sum(each.seconds for each in share))]
+
+
+def _together(groups: Sequence[Group]) -> Group:
+    """Fleets that one process trains, one after the other."""
+    return Group(
+        recipes=tuple(recipe for group in groups for recipe in group.recipes),
+        driver=groups[0].driver,
+        seconds=sum(group.seconds for group in groups),
+        memory=max(group.memory for group in groups),
+        flops=max(group.flops for group in groups),
+    )

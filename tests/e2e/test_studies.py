@@ -1,0 +1,80 @@
+"""Three studies as a user conducts them: one command, two processes, pages at the end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from walkback.studies.conduct import recipes_of, studies_of
+from walkback.studies.scale import SMOKE
+
+NAMES = ("capacity-control", "fresh-b-null", "penalty-sweep")
+
+
+def walkback(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "walkback", *map(str, words)], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def conducted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("studies")
+    done = walkback("study", *NAMES, "--scale", "smoke", "--processes", 2, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out, done
+
+
+def pages(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for name in NAMES for path in sorted((out / name).iterdir())}
+
+
+def test_every_run_is_there_once_and_measured(conducted):
+    out, _ = conducted
+    expected = {recipe.name for recipe in recipes_of(studies_of(NAMES).values(), SMOKE)}
+    assert {path.name for path in (out / "runs").iterdir()} == expected
+    for name in expected:
+        record = json.loads((out / "runs" / name / "run.json").read_text())
+        assert record["status"] == "done"
+        assert (out / "runs" / name / "measurements.npz").is_file()
+
+
+def test_findings_are_printed_and_pages_written(conducted):
+    out, done = conducted
+    for name in NAMES:
+        assert f"{name}: " in done.stdout
+        assert str(out / name / "index.html") in done.stdout
+        written = {path.suffix for path in (out / name).iterdir()}
+        assert {".html", ".md", ".tex", ".json", ".svg", ".pdf"} <= written
+    claims = [line for line in done.stdout.splitlines() if line.startswith("  ") and ": " in line]
+    assert len(claims) >= len(NAMES)
+
+
+def test_a_claim_that_the_embedded_task_decides_is_decided(conducted):
+    _, done = conducted
+    said = done.stdout.partition("capacity-control: ")[2].partition("index.html")[0]
+    assert "  holds: " in said, said
+
+
+def test_told_again_without_models_the_pages_are_the_same_bytes(conducted):
+    out, _ = conducted
+    before = pages(out)
+    for path in [*out.glob("runs/*/model.safetensors"), *out.glob("runs/*/rule.safetensors")]:
+        path.unlink()
+    again = walkback("study", *NAMES, "--scale", "smoke", "--render", "--out", out)
+    assert again.returncode == 0, again.stderr
+    assert pages(out) == before
+    # Settled runs need no weights: the whole command has nothing left to do either.
+    whole = walkback("study", *NAMES, "--scale", "smoke", "--processes", 2, "--out", out)
+    assert whole.returncode == 0, whole.stderr
+    assert whole.stdout == again.stdout
+    assert pages(out) == before
+
+
+def test_no_process_at_all_is_refused(tmp_path):
+    done = walkback("study", "floor", "--processes", 0, "--out", tmp_path / "new")
+    assert done.returncode == 3
+    assert "--processes is 0; expected at least 1." in done.stderr
+    assert not (tmp_path / "new").exists()

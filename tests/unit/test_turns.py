@@ -1,0 +1,55 @@
+"""One process at a time on a GPU; no waiting on the CPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+
+import pytest
+import torch
+
+from walkback.studies import turns
+from walkback.studies.turns import turn
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def one_gpu(monkeypatch):
+    monkeypatch.setattr(turns, "_name", lambda device: "gpu")
+
+
+def _hold(folder, ready, seconds):
+    turns._name = lambda device: "gpu"
+    with turn(GPU, folder):
+        ready.set()
+        time.sleep(seconds)
+
+
+def test_another_process_is_waited_for(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    other = context.Process(target=_hold, args=(tmp_path, ready, 1.0))
+    other.start()
+    assert ready.wait(60)
+    with turn(GPU, tmp_path) as waited:
+        assert waited > 0.3
+    other.join()
+
+
+def test_a_process_that_was_killed_holds_nothing(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    other = context.Process(target=_hold, args=(tmp_path, ready, 600.0))
+    other.start()
+    assert ready.wait(60)
+    other.kill()
+    other.join()
+    with turn(GPU, tmp_path) as waited:
+        assert waited < 1
+
+
+def test_the_cpu_is_free_for_all(tmp_path):
+    with turn(torch.device("cpu"), tmp_path) as waited, turn(torch.device("cpu"), tmp_path):
+        assert waited == 0
+    assert not list(tmp_path.iterdir())
