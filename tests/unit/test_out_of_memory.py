@@ -50,7 +50,7 @@ def small_memory(monkeypatch, most, after=0, error=ERRORS[0]):
                 raise error
             return super().train_epoch(tick)
 
-    monkeypatch.setattr(run, "Fleet", Large)
+    monkeypatch.setattr("walkback.studies.fleet_run.Fleet", Large)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
 from typing import Any
 
+from walkback.core.plain import plain
 from walkback.core.version import __version__
 from walkback.judge import stats
 from walkback.judge.card import seal
@@ -135,16 +134,3 @@ def _is_gradient(layer: Layer) -> bool:
 def _lines(given: Any) -> list[str]:
     """One command, or several."""
     return [given] if isinstance(given, str) else [str(line) for line in given or ()]
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON holds it: floats that are not finite become null, anything unknown its text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    return str(value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from walkback.judge.document import plain
+from walkback.core.plain import plain
 from walkback.render.cells import Cell
 
 Mark = Literal["line", "points", "both", "bars"]

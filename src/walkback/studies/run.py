@@ -18,17 +18,13 @@ from walkback.core.config import RunConfig
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import explained
 from walkback.data.dataset import Dataset, DataSource
-from walkback.judge.document import plain
 from walkback.studies import store
-from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
+from walkback.studies.fleet_run import common_epoch, train_group
 from walkback.studies.provenance import provenance
-from walkback.studies.turns import turn
 from walkback.training.driver import Driver
-from walkback.training.fleet import Fleet
 from walkback.training.memory import is_out_of_memory
 from walkback.training.plan import Group, halves, plan, suitable_threads
 from walkback.training.recipe import Recipe, resolve
-from walkback.training.single import Single
 
 
 @dataclass(frozen=True)
@@ -251,9 +247,7 @@ def _steps_left(group: Group, epoch: int) -> int:
 
 
 def _common_epoch(group: Group, runs: dict[str, store.Run]) -> int:
-    """The latest epoch that every run of the group can be gone on from."""
-    each = [runs[r.name].checkpoint_epochs().keys() if r.name in runs else {0} for r in group.recipes]
-    return max(set.intersection(*map(set, each)))
+    return common_epoch([runs.get(recipe.name) for recipe in group.recipes])
 
 
 def _train_group(
@@ -271,108 +265,7 @@ def _train_group(
         if recipe.name not in runs:
             runs[recipe.name] = store.create(options.out / recipe.name, _record(recipe, data, device, options))
     members = [runs[recipe.name] for recipe in group.recipes]
-    try:
-        for run in members:
-            run.lock()
-        if _common_epoch(group, {run.name: run for run in members}) != epoch:
-            raise store.TakenError(f"Another process has just trained {members[0].path}. Give the same command again.")
-        driver = _driver(group, data, device)
-        saved = [run.rewind(epoch) for run in members]
-        spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
-        snapshots = [snapshot_of(checkpoint) for checkpoint in saved if checkpoint]
-        if snapshots:
-            driver.restore(snapshots)
-        clock = _Clock(spent)
-        seen = partial(observer.after_epoch, data=data, device=device) if observer else None
-        driver.warm_up()
-        with turn(device) as waited:
-            clock.stood_still(waited)
-            results = _epochs(driver, members, clock, options, listener, seen, deadline)
-        if results is not None:
-            _finish(driver, members, results, clock)
-    finally:
-        for run in members:
-            run.unlock()
-
-
-class _Clock:
-    """Seconds of training, across interruptions."""
-
-    def __init__(self, spent: float):
-        self._start = time.monotonic() - spent
-        self.saved = self.seconds
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._start
-
-    def stood_still(self, seconds: float) -> None:
-        """Nothing was done in these last seconds."""
-        self._start += seconds
-
-
-def _epochs(
-    driver: Driver,
-    members: Sequence[store.Run],
-    clock: _Clock,
-    options: Options,
-    listener: Listener,
-    seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]] | None,
-    deadline: float | None,
-) -> list[float] | None:
-    """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
-    total = driver.recipes[0].config.epochs
-    accuracies = driver.test_accuracy() if driver.epoch == total else []
-    while driver.epoch < total:
-        logs = driver.train_epoch(listener.stepped)
-        accuracies = driver.test_accuracy()
-        sights = seen(driver, members) if seen else [{} for _ in members]
-        for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
-            run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
-        _refuse_to_go_on(driver, members, logs, clock)
-        is_late = deadline is not None and time.monotonic() >= deadline
-        if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
-            _save(driver, members, clock)
-        if is_late and driver.epoch < total:
-            return None
-    return accuracies
-
-
-def _refuse_to_go_on(
-    driver: Driver, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
-) -> None:
-    """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
-    for recipe, run, log in zip(driver.recipes, members, logs, strict=True):
-        objection = recipe.rule.objection(log)
-        if objection:
-            _save(driver, members, clock)
-            raise WalkbackError(f"{run.path} was stopped after epoch {driver.epoch}: {objection}.")
-
-
-def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
-    names = tuple(run.name for run in members)
-    for run, snapshot in zip(members, driver.snapshots(), strict=True):
-        arrays = arrays_of(snapshot)
-        run.save_checkpoint(store.Checkpoint(snapshot.epoch, run.log_length(), names, clock.seconds, arrays))
-    for run in members:
-        run.drop_previous()
-    clock.saved = clock.seconds
-
-
-def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
-    share = clock.seconds / len(members)
-    timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
-    for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
-        result = {"test_acc": accuracy, "epochs": snapshot.epoch}
-        run.finish(as_numpy(snapshot.params), as_numpy(snapshot.state), result, timings)
-    for run in members:
-        run.drop_checkpoints()
-
-
-def _driver(group: Group, data: Dataset, device: torch.device) -> Driver:
-    if group.driver == "single":
-        return Single(group.recipes[0], data, device)
-    return Fleet(group.recipes, data, device)
+    train_group(group, members, epoch, data, device, options, listener, observer, deadline)
 
 
 def _record(recipe: Recipe, data: Dataset, device: torch.device, options: Options) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 from walkback.core.errors import InputError, unknown
 from walkback.judge.check import CHECKS
 from walkback.judge.evidence import Evidence
+from walkback.judge.firing import PAPERS_FACTOR, fires, is_watched
 from walkback.judge.flag import Flag
 from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 
 PAPERS_D2 = "D2@1024"
 """D2 with the papers' floor as they measured it: 1e-7 in the mean loss of 1024 samples is 8e-7 in that of 128."""
-PAPERS_FACTOR = 8.0
 DETECTORS = ("D1", "D2", PAPERS_D2, "direction")
 
 Alarm = tuple[str, ...]
@@ -34,11 +34,13 @@ def raised_in(row: Mapping[str, Any], t: DiagnosticThresholds) -> list[str]:
     flags = row.get("flags")
     if isinstance(flags, Mapping):
         return [name for name in DETECTORS if flags.get(name) == "raised"]
-    growth, top, direction = (row.get(name) for name in ("growth", "grad_top", "direction"))
+    if not is_watched(row):
+        return []
+    direction = row.get("direction")
     found = {
-        "D1": growth is not None and growth > t.h_norm_explosion_ratio,
-        "D2": top is not None and top < t.g_norm_floor,
-        PAPERS_D2: top is not None and top < PAPERS_FACTOR * t.g_norm_floor,
+        "D1": fires("D1", t)(row),
+        "D2": fires("D2", t)(row),
+        PAPERS_D2: fires("D2", t, PAPERS_FACTOR * t.g_norm_floor)(row),
         "direction": direction is not None and direction > t.stability_drift_ceiling,
     }
     return [name for name in DETECTORS if found[name]]

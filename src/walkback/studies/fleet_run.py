@@ -1,0 +1,146 @@
+"""One fleet's training into its runs: from their last common checkpoint, with logs and checkpoints on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from walkback.core.errors import WalkbackError
+from walkback.core.plain import plain
+from walkback.data.dataset import Dataset
+from walkback.studies import store
+from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
+from walkback.studies.turns import turn
+from walkback.training.driver import Driver
+from walkback.training.fleet import Fleet
+from walkback.training.plan import Group
+from walkback.training.single import Single
+
+if TYPE_CHECKING:
+    from walkback.studies.run import Listener, Observer, Options
+
+
+def common_epoch(runs: Sequence[store.Run | None]) -> int:
+    """The latest epoch that every one of these runs can be gone on from; None stands for one that is not begun."""
+    each = [run.checkpoint_epochs().keys() if run else {0} for run in runs]
+    return max(set.intersection(*map(set, each)))
+
+
+def train_group(
+    group: Group,
+    members: Sequence[store.Run],
+    epoch: int,
+    data: Dataset,
+    device: torch.device,
+    options: Options,
+    listener: Listener,
+    observer: Observer | None,
+    deadline: float | None,
+) -> None:
+    """Train the group's models into `members`, one run for each, from `epoch` on."""
+    try:
+        for run in members:
+            run.lock()
+        if common_epoch(members) != epoch:
+            raise store.TakenError(f"Another process has just trained {members[0].path}. Give the same command again.")
+        driver = _driver(group, data, device)
+        saved = [run.rewind(epoch) for run in members]
+        spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
+        snapshots = [snapshot_of(checkpoint) for checkpoint in saved if checkpoint]
+        if snapshots:
+            driver.restore(snapshots)
+        clock = _Clock(spent)
+        seen = partial(observer.after_epoch, data=data, device=device) if observer else None
+        driver.warm_up()
+        with turn(device) as waited:
+            clock.stood_still(waited)
+            results = _epochs(driver, members, clock, options, listener, seen, deadline)
+        if results is not None:
+            _finish(driver, members, results, clock)
+    finally:
+        for run in members:
+            run.unlock()
+
+
+class _Clock:
+    """Seconds of training, across interruptions."""
+
+    def __init__(self, spent: float):
+        self._start = time.monotonic() - spent
+        self.saved = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def stood_still(self, seconds: float) -> None:
+        """Nothing was done in these last seconds."""
+        self._start += seconds
+
+
+def _epochs(
+    driver: Driver,
+    members: Sequence[store.Run],
+    clock: _Clock,
+    options: Options,
+    listener: Listener,
+    seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]] | None,
+    deadline: float | None,
+) -> list[float] | None:
+    """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
+    total = driver.recipes[0].config.epochs
+    accuracies = driver.test_accuracy() if driver.epoch == total else []
+    while driver.epoch < total:
+        logs = driver.train_epoch(listener.stepped)
+        accuracies = driver.test_accuracy()
+        sights = seen(driver, members) if seen else [{} for _ in members]
+        for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
+            run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
+        _refuse_to_go_on(driver, members, logs, clock)
+        is_late = deadline is not None and time.monotonic() >= deadline
+        if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
+            _save(driver, members, clock)
+        if is_late and driver.epoch < total:
+            return None
+    return accuracies
+
+
+def _refuse_to_go_on(
+    driver: Driver, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
+) -> None:
+    """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
+    for recipe, run, log in zip(driver.recipes, members, logs, strict=True):
+        objection = recipe.rule.objection(log)
+        if objection:
+            _save(driver, members, clock)
+            raise WalkbackError(f"{run.path} was stopped after epoch {driver.epoch}: {objection}.")
+
+
+def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
+    names = tuple(run.name for run in members)
+    for run, snapshot in zip(members, driver.snapshots(), strict=True):
+        arrays = arrays_of(snapshot)
+        run.save_checkpoint(store.Checkpoint(snapshot.epoch, run.log_length(), names, clock.seconds, arrays))
+    for run in members:
+        run.drop_previous()
+    clock.saved = clock.seconds
+
+
+def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
+    share = clock.seconds / len(members)
+    timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
+    for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
+        result = {"test_acc": accuracy, "epochs": snapshot.epoch}
+        run.finish(as_numpy(snapshot.params), as_numpy(snapshot.state), result, timings)
+    for run in members:
+        run.drop_checkpoints()
+
+
+def _driver(group: Group, data: Dataset, device: torch.device) -> Driver:
+    if group.driver == "single":
+        return Single(group.recipes[0], data, device)
+    return Fleet(group.recipes, data, device)
