@@ -9,15 +9,19 @@ import sys
 import pytest
 import torch
 
-from walkback.bench import BENCHES
-from walkback.bench.benches import diagnose, fleet, rules, startup
-from walkback.bench.plain import plain_net
-from walkback.bench.result import Options, Result, Row, Spread
-from walkback.bench.setup import TINY, Scale, scale
-from walkback.bench.timing import interleaved
+from walkback.bench import BENCHES, costs
+from walkback.bench.benches import data, diagnose, fleet, loop, rules, scaling, startup
+from walkback.bench.crew import Crew, shares
+from walkback.bench.loader import PerSample, pictures
+from walkback.bench.plain import plain_loop, plain_net, plain_step
+from walkback.bench.result import Bar, Options, Result, Row, Spread
+from walkback.bench.setup import BATCH, TINY_STEPS, Scale, scale
+from walkback.bench.timing import interleaved, round_seconds
 from walkback.cli.main import main
-from walkback.core.errors import EXIT_INPUT
+from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.credit import RULES
+from walkback.data.feed import PAD, Feed
+from walkback.nets import ARCHS
 
 CPU = torch.device("cpu")
 QUICK = Options(quick=True, device="cpu")
@@ -30,7 +34,7 @@ def well_formed(result: Result) -> None:
             assert row.ms is None
             assert row.ratio is None
             continue
-        for spread in (row.ms, row.ratio):
+        for spread in filter(None, (row.ms, row.ratio, row.second)):
             assert 0 < spread.low <= spread.median <= spread.high
     assert Result.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False))) == result
 
@@ -44,6 +48,21 @@ class TestTiming:
         assert done == heard == ["a", "b"] * 4
         assert [len(seconds[name]) for name in "ab"] == [3, 3]
 
+    def test_a_short_task_is_done_until_it_is_long_enough(self, monkeypatch):
+        from walkback.bench import timing
+
+        clock = iter(range(1000))
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(clock)))
+        done = []
+        seconds = interleaved({"a": lambda: done.append("a")}, 2, CPU, at_least=5.0)
+        # Once to warm up, once to see that it takes a second, then twice five times.
+        assert len(done) == 1 + 1 + 2 * 5
+        assert seconds == {"a": [0.2, 0.2]}
+
+    def test_rounds_have_a_least_length_on_a_gpu_only(self):
+        assert round_seconds(torch.device("cuda"), quick=False) >= 0.3
+        assert round_seconds(torch.device("cuda"), quick=True) == round_seconds(CPU, quick=False) == 0
+
     def test_a_failing_task_leaves_the_collector_on(self):
         import gc
 
@@ -56,16 +75,38 @@ class TestTiming:
         assert Spread.of([7.0]) == Spread(7.0, 7.0, 7.0)
 
     def test_bars_are_held_to_the_median(self):
-        assert Row.of("a", [0.1, 0.2, 0.6], [1.0], most_ms=200.0).is_met is True
-        assert Row.of("a", [0.1, 0.3, 0.6], [1.0], most_ms=200.0).is_met is False
-        assert Row.of("a", [0.1], [0.03, 0.01, 0.02], most_ratio=0.02).is_met is True
-        assert Row.of("a", [0.1], [0.03, 0.03, 0.02], most_ratio=0.02).is_met is False
+        most = [Bar("ms", most=200.0)]
+        assert Row.of("a", [0.1, 0.2, 0.6], [1.0], most).is_met is True
+        assert Row.of("a", [0.1, 0.3, 0.6], [1.0], most).is_met is False
+        least = [Bar("ratio", least=3.0)]
+        assert Row.of("a", [0.1], [2.0, 3.0, 4.0], least).is_met is True
+        assert Row.of("a", [0.1], [2.9, 2.9, 4.0], least).is_met is False
+        second = [*least, Bar("second", most=0.95)]
+        assert Row.of("a", [0.1], [3.0], second, second=[0.95]).is_met is True
+        assert Row.of("a", [0.1], [3.0], second, second=[0.96]).is_met is False
         assert Row.of("a", [0.1], [1.0]).is_met is None
+
+
+class InThisProcess:
+    """A crew without processes."""
+
+    def __init__(self, shares, data):
+        from walkback.training.fleet import Fleet
+
+        self._drivers = [Fleet(recipes, data, CPU) for share in shares for recipes in share]
+
+    def epoch(self):
+        for driver in self._drivers:
+            driver.train_epoch(lambda _: None)
+
+    def close(self):
+        pass
 
 
 class TestBenches:
     @pytest.mark.parametrize("name", [name for name in BENCHES.names() if name != "rules"])
-    def test_each_runs_and_its_result_survives_json(self, name):
+    def test_each_runs_and_its_result_survives_json(self, name, monkeypatch):
+        monkeypatch.setattr(loop, "Crew", InThisProcess)
         result = BENCHES.get(name)(QUICK)
         assert result.bench == name
         assert result.repeats == 2
@@ -77,37 +118,226 @@ class TestBenches:
         names = ["bp", "dfa", "kp"]
         assert [row.what for row in result.rows] == [f"{name}, {where}" for where in ("alone", "M=2") for name in names]
 
-    def test_the_plain_net_is_the_network_that_is_measured(self):
-        recipe = Scale().recipe("bp")
-        plain = plain_net(3072, 256, 4, 10)
-        assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in recipe.params().values())
+    def test_fleets_of_every_architecture(self):
+        result = fleet.run(Options(quick=True, device="cpu", archs=tuple(ARCHS.names()), methods=("bp",)))
+        well_formed(result)
+        rows = ("plain loop", "bp, alone", "bp, M=2")
+        assert [row.what for row in result.rows] == [f"{arch}: {row}" for arch in ARCHS.names() for row in rows]
+
+    def test_a_method_that_is_not_defined_is_told(self, monkeypatch):
+        monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: [0.1] for name in tasks})
+        result = fleet.run(Options(quick=True, device="cpu", archs=("small_cnn",), methods=("kp",)))
+        (refused,) = [row for row in result.rows if row.reason]
+        assert refused.what == "small_cnn: kp"
+        assert "not defined on 'small_cnn'" in refused.reason
+
+    def test_a_fleet_that_does_not_fit_is_told(self, monkeypatch):
+        monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: [0.1] for name in tasks})
+        monkeypatch.setattr(fleet, "Fleet", _no_memory)
+        result = fleet.run(Options(quick=True, device="cpu"))
+        assert [row.what for row in result.rows if row.reason] == ["resmlp: M=2"]
 
     def test_quick_is_tiny_and_full_size_is_the_papers(self):
-        assert scale(True, steps=99) == Scale(**TINY)
-        assert (Scale().d, Scale().depth, Scale().dim) == (256, 4, 3072)
+        assert scale(True, steps=99).steps == TINY_STEPS
+        net = Scale().recipe("bp").net
+        assert (net.d, net.depth, net.input_shape) == (256, 4, (3072,))
+        assert scale(False, "vit_mini").recipe("bp").net.input_shape == (3, 32, 32)
+
+
+def _no_memory(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+class TestPlain:
+    """The plain modules compute what is measured against them."""
+
+    @pytest.mark.parametrize("arch", ARCHS.names())
+    def test_it_is_the_same_network(self, arch):
+        recipe = scale(True, arch).recipe("bp")
+        plain, params = plain_net(recipe.net), recipe.params()
+        buffers = recipe.net.buffers
+        leaves = [leaf for name, leaf in params.items() if name not in buffers]
+        # Both list their weights from the input to the output, but in an order of their own within a layer.
+        ours, theirs = (sorted(map(torch.numel, found)) for found in (leaves, plain.parameters()))
+        assert ours == theirs
+        _copy(plain, params)
+        x = torch.randn(16, *recipe.net.input_shape)
+        expected = recipe.net.in_training().forward(params, x)
+        assert torch.allclose(plain(x), expected, atol=1e-5, rtol=1e-5)
+
+    def test_full_size_counts_as_many_weights(self):
+        for arch in ARCHS.names():
+            recipe = scale(False, arch).recipe("bp")
+            trained = [leaf for name, leaf in recipe.params().items() if name not in recipe.net.buffers]
+            assert sum(p.numel() for p in plain_net(recipe.net).parameters()) == sum(map(torch.numel, trained))
+
+    def test_the_loop_learns_and_counts_its_steps(self):
+        size = scale(True)
+        dataset, net = size.load(), size.recipe("bp").net
+        assert plain_loop(dataset, net, BATCH, CPU)() == size.steps
+        torch.manual_seed(0)
+        module = plain_net(net)
+        step, batch = plain_step(module), (dataset.train_x[:64], dataset.train_y[:64])
+        loss = torch.nn.functional.cross_entropy
+        before = loss(module(batch[0]), batch[1])
+        for _ in range(100):
+            step(batch)
+        assert loss(module(batch[0]), batch[1]) < before / 2
+
+    def test_a_network_without_a_plain_version_is_told(self):
+        with pytest.raises(InputError, match="no plain version of object"):
+            plain_net(object())
+
+
+def _copy(plain, params):
+    """Set a plain module's weights by walkback's leaf names."""
+    places = {}
+    first = [name.partition(".")[2] for name in params if name.startswith("stem.")]
+    modules = list(plain)
+    blocks = [index for index, module in enumerate(modules) if type(module).__name__.endswith("Block")]
+    stem, head = modules[blocks[0] - 1], [m for m in modules[blocks[-1] + 1 :] if list(m.parameters())]
+    for name in first:
+        places[f"stem.{name}"] = stem.get_parameter(name)
+    for block, index in enumerate(blocks):
+        for name, leaf in modules[index].named_parameters():
+            places[f"blocks.{block}.{name}"] = leaf
+    names = ["head.norm", "head.out"] if len(head) == 2 else ["head"]
+    for name, module in zip(names, head, strict=True):
+        places |= {f"{name}.{part}": leaf for part, leaf in module.named_parameters()}
+    assert len(places) == len(list(plain.parameters()))
+    with torch.no_grad():
+        for name, leaf in places.items():
+            leaf.copy_(params[name].view_as(leaf))
+
+
+class TestImages:
+    def test_one_at_a_time_gives_what_the_feed_can_give(self):
+        """Each sample is one of the crops and flips that the resident feed knows, normalised in the same way."""
+        dataset = pictures(2, quick=True).data
+        feed = Feed(dataset, BATCH, "crop_flip", torch.float32, CPU)
+        places = torch.cartesian_prod(*map(torch.arange, (1, 2 * PAD + 1, 2 * PAD + 1, 2)))
+        for index in range(3):
+            every = dict(zip(("index", "top", "left", "flip"), places.T, strict=True))
+            candidates, _ = feed.take({**every, "index": every["index"] + index})
+            sample, label = PerSample(dataset)[index]
+            assert (candidates - sample).abs().amax((1, 2, 3)).min() < 1e-5
+            assert label == dataset.train_y[index]
+
+    def test_samples_differ_from_call_to_call(self):
+        samples = PerSample(pictures(2, quick=True).data)
+        assert len({samples[0][0].sum().item() for _ in range(20)}) > 5
+
+
+class TestCrew:
+    def test_fleets_go_to_the_process_with_the_fewest_models(self):
+        assert shares(["aaa", "bb", "cc", "d"], 2) == [["aaa", "d"], ["bb", "cc"]]
+        assert shares(["aaa"], 2) == [["aaa"]]
+
+    def test_each_method_is_cut_into_as_many_fleets_as_there_are_processes(self):
+        recipes = [recipe for method in ("bp", "dfa") for recipe in scale(True).recipes(method, range(3))]
+        even = loop._even(recipes, 2)
+        assert [len(fleet) for fleet in even] == [2, 1, 2, 1]
+        assert {recipe.name for fleet in even for recipe in fleet} == {recipe.name for recipe in recipes}
+        assert all(len({recipe.bucket() for recipe in fleet}) == 1 for fleet in even)
+
+    def test_a_process_trains_when_told_and_ends_when_closed(self):
+        size = scale(True)
+        crew = Crew([[size.recipes("bp", range(2))]], size.load())
+        try:
+            crew.epoch()
+            crew.epoch()
+        finally:
+            crew.close()
+        (process,) = crew._processes
+        assert process.exitcode == 0
 
 
 class TestArithmetic:
     """With the clock replaced by known times."""
 
     def test_a_pass_is_related_to_a_whole_epoch(self, monkeypatch):
-        steps = TINY["steps"]
+        steps = TINY_STEPS
         times = {diagnose.LOOP: [steps * 0.01, steps * 0.02], diagnose.PASS: [0.039, 0.156]}
         monkeypatch.setattr(diagnose, "interleaved", lambda tasks, *_: {n: times.get(n, [1.0, 1.0]) for n in tasks})
         rows = {row.what: row for row in diagnose.run(QUICK).rows}
         assert rows[diagnose.LOOP].ms.median == pytest.approx(1e3 * (3.9 + 7.8) / 2)
         assert (rows[diagnose.PASS].ratio.low, rows[diagnose.PASS].ratio.high) == pytest.approx((0.0125, 0.0175))
 
-    def test_a_fleet_is_related_to_the_loop_per_model(self, monkeypatch):
-        def fixed(tasks, *_):
-            return {name: [0.2] if name == "plain" else [0.1] for name in tasks}
-
-        monkeypatch.setattr(fleet, "interleaved", fixed)
-        result = fleet.run(Options(quick=True, device="cpu", models=(2,), methods=("bp",)))
+    def test_a_fleet_is_related_to_the_loop_per_model_and_to_bp(self, monkeypatch):
+        known = {"plain loop": [0.2], "bp": [0.1], "dfa": [0.09]}
+        monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: known[name] for name in tasks})
+        result = fleet.run(Options(quick=True, device="cpu", models=(2,), methods=("dfa",)))
         found = {row.what: (row.ms.median, row.ratio.median) for row in result.rows}
-        step = 100 / TINY["steps"]
-        expected = {"plain loop": (2 * step, 1), "single bp": (step, 2), "fleet bp, M=2": (step / 2, 4)}
+        step = 100 / TINY_STEPS
+        expected = {
+            "resmlp: plain loop": (2 * step, 1),
+            "resmlp: bp, alone": (step, 2),
+            "resmlp: bp, M=2": (step / 2, 4),
+            "resmlp: dfa, M=2": (0.9 * step / 2, 4 / 0.9),
+        }
         assert found == {name: pytest.approx(pair) for name, pair in expected.items()}
+        assert [row.second and row.second.median for row in result.rows] == [None, None, None, pytest.approx(0.9)]
+
+    def test_bars_of_the_fleet_are_for_a_gpu_at_full_size(self):
+        def bars(arch, method, models, kind="cuda", quick=False):
+            made = fleet._Arch.__new__(fleet._Arch)
+            made._device, made._options, made._arch, made._models = (
+                torch.device(kind),
+                Options(quick=quick),
+                arch,
+                [1, 128],
+            )
+            return made._bars(method, models, f"M={models}")
+
+        dfa = "dfa:scale=unit_error,site=input"
+        assert bars("resmlp", "bp", 128) == [Bar("ratio", least=100.0)]
+        assert bars("vit_mini", "bp", 18) == [Bar("ratio", least=5.0)]
+        assert bars("resmlp", "fa:site=input", 128) == [Bar("second", most=1.0)]
+        assert bars("resmlp", dfa, 128) == [Bar("second", most=0.95)]
+        none = [
+            ("resmlp", "bp", 1),
+            ("resmlp", dfa, 1),
+            ("resmlp", "bp", 128, "cpu"),
+            ("resmlp", dfa, 128, "cuda", True),
+        ]
+        assert [bars(*words) for words in none] == [[], [], [], []]
+
+    def test_a_line_is_fitted(self):
+        line = scaling.Line.through("a", "M", [1, 2, 4], [5.0, 7.0, 11.0])
+        found = (line.slope, line.intercept, line.r2, line.largest_residual)
+        assert found == pytest.approx((2.0, 3.0, 1.0, 0.0), abs=1e-12)
+        # By hand: 1.5 + x / 2, so the residuals are -0.5, 1, -0.5.
+        bent = scaling.Line.through("a", "M", [0, 1, 2], [1.0, 3.0, 2.0])
+        assert (bent.slope, bent.intercept) == pytest.approx((0.5, 1.5))
+        assert bent.r2 == pytest.approx(1 - 1.5 / 2)
+        assert bent.largest_residual == pytest.approx(0.5)
+
+    def test_scaling_tells_a_step_or_an_epoch(self, monkeypatch):
+        monkeypatch.setattr(scaling, "Fleet", lambda *_: None)
+        monkeypatch.setattr(scaling, "interleaved", lambda tasks, *_: {n: [0.1 + i] for i, n in enumerate(tasks)})
+        monkeypatch.setitem(scaling.SIZES, "quick", (scaling.Point(1, 8, 1, 16, 2), ((1, 2, 3),) * 4))
+        result = scaling.run(QUICK)
+        found = {row.what: row.ms.median for row in result.rows}
+        assert found["step against depth: depth=2"] == pytest.approx(1100 / 2)
+        assert found["epoch against data: steps=2"] == pytest.approx(1100)
+        assert [line["x"] for line in result.settings["lines"]] == ["models", "d", "GFLOP", "depth", "sample"]
+        assert result.settings["lines"][0]["slope"] == pytest.approx(500)
+        assert len(result.notes) == 5
+
+    def test_images_are_counted_in_a_second(self, monkeypatch):
+        images = TINY_STEPS * BATCH
+        known = {data.BASE: [1.0], data.WORKERS: [0.5], data.FEED: [0.1]}
+        monkeypatch.setattr(data, "interleaved", lambda tasks, *_: {name: known[name] for name in tasks})
+        result = data.run(QUICK)
+        assert result.settings["images_per_second"][data.FEED] == pytest.approx(10 * images)
+        assert [row.ratio.median for row in result.rows] == pytest.approx([1, 2, 10])
+
+    def test_the_loop_bench_counts_per_model(self, monkeypatch):
+        monkeypatch.setattr(loop, "Crew", InThisProcess)
+        monkeypatch.setattr(loop, "interleaved", lambda tasks, *_: {name: [1.2] for name in tasks})
+        result = loop.run(Options(quick=True, device="cpu", methods=("bp", "dfa"), models=(3,)))
+        found = {row.what: row.ratio.median for row in result.rows}
+        assert found == pytest.approx({loop.BASE: 1, loop.WORKERS: 1, loop.TRAIN: 6, loop.SWEEP: 6})
 
     def test_every_rule_of_the_catalog_is_priced_or_its_refusal_is_told(self, monkeypatch):
         monkeypatch.setattr(RULES.get("fa"), "refuses", lambda self, net: "it is Sunday")
@@ -171,9 +401,68 @@ class TestCommand:
             (["fleet", "--repeats", "0"], "--repeats is 0; expected at least 1."),
             (["fleet", "--models", "3", "0"], "--models is 0; expected at least 1."),
             (["fleet", "--quick", "--methods", "dff"], "Unknown method 'dff'. Did you mean 'dfa'?"),
+            (
+                ["fleet", "--quick", "--archs", "vit_minni"],
+                "Unknown architecture 'vit_minni'. Did you mean 'vit_mini'?",
+            ),
+            (["fleet", "--package"], "Write: walkback bench rules --package."),
+            (["rules", "--package", "--quick"], "Leave --quick and --methods out."),
             (["rules", "--quick", "--methods", "dff"], "Unknown method 'dff'. Did you mean 'dfa'?"),
         ],
     )
     def test_mistakes_are_told_in_a_sentence(self, capsys, words, sentence):
         assert main(["bench", *words]) == EXIT_INPUT
         assert sentence in capsys.readouterr().err
+
+
+class TestCosts:
+    """What `walkback ls methods` says of a rule's cost."""
+
+    def test_every_rule_of_ours_was_timed(self):
+        assert costs.packaged(), "run: walkback bench rules --package"
+        for document in costs.packaged():
+            result = Result.from_json(document)
+            well_formed(result)
+            assert result.bench == "rules"
+            assert document["quick"] is False
+            assert {"versions", "device", "command", "cores"} <= document.keys()
+            assert not {"started", "load"} & document.keys()
+            timed = {row.what.rpartition(", ")[0] for row in result.rows if row.ratio}
+            ours = {entry.name for entry in RULES.entries() if entry.module.startswith("walkback.")}
+            assert ours <= timed
+        assert len({costs.kind(document) for document in costs.packaged()}) == len(costs.packaged())
+
+    def test_a_kind_of_device_has_one_result(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(costs, "FILE", tmp_path / "costs.json")
+        assert costs.packaged() == []
+        assert costs.bp_steps("dfa") == {}
+
+        def found(price):
+            rows = (Row.of("bp, M=8", [0.1], [1.0]), Row.of("dfa, M=8", [0.1], [price]), Row("fa", reason="no"))
+            return Result("rules", "ms", "bp steps", 1, rows).to_json()
+
+        for price, device in ((0.9, "cuda: big"), (0.8, "cpu: old"), (0.7, "cpu: new")):
+            costs.package({**found(price), "device": device, "started": "now", "load": 3.0})
+        assert costs.bp_steps("dfa") == {"cpu: new": {"M=8": 0.7}, "cuda: big": {"M=8": 0.9}}
+        assert costs.bp_steps("fa") == costs.bp_steps("theirs") == {}
+        assert all("started" not in document for document in costs.packaged())
+
+    def test_it_is_listed(self, capsys):
+        assert main(["ls", "methods", "--json"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert {row["name"]: row["cost_in_bp_steps"] for row in rows} == {n: costs.bp_steps(n) for n in RULES.names()}
+        assert main(["ls", "methods"]) == 0
+        assert capsys.readouterr().out.count("cost in bp steps: ") == len(RULES.names())
+
+    def test_a_rule_that_was_not_timed_has_its_words_only(self, capsys, monkeypatch, tmp_path):
+        monkeypatch.setattr(costs, "FILE", tmp_path / "none.json")
+        assert main(["ls", "methods"]) == 0
+        shown = capsys.readouterr().out
+        assert "cost: the yardstick" in shown
+        assert "bp steps:" not in shown
+
+    def test_listing_needs_no_torch(self):
+        code = (
+            "import sys; from walkback.cli.main import main; main(['ls', 'methods']); sys.exit('torch' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

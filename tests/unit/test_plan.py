@@ -156,3 +156,22 @@ def test_shells_of_a_large_network_train_apart_and_without_their_blocks_gradient
     large = [tiny.recipe(method, arch="resmlp:d=2048,depth=1", batch=64) for method in ("dfa", "dfa:shell=method")]
     assert count_step(large[0]).mean_product > planning.LARGE_PRODUCT
     assert names(groups(large)) == [[large[0].name], [large[1].name]]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_no_worker_has_more_than_its_share_where_fleets_can_be_cut(workers):
+    found = groups([tiny.recipe(method, seeds=seed) for method in ("bp", "fa", "dfa") for seed in range(6)])
+    even = planning.evened(found, workers)
+    fair = sum(group.seconds for group in found) / workers
+    assert all(group.seconds <= 1.05 * fair or len(group.recipes) == 1 for group in even)
+    assert [name for members in names(even) for name in members] == [
+        name for members in names(found) for name in members
+    ]
+    if workers == 1:
+        assert even == found
+
+
+def test_runs_that_are_begun_keep_their_company():
+    (group,) = groups([tiny.recipe(seeds=seed) for seed in range(6)])
+    assert planning.evened([group], 2, is_begun=lambda recipe: recipe.config.seed == 3) == [group]
+    assert len(planning.evened([group], 2)) == 2

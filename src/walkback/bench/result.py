@@ -21,6 +21,8 @@ class Options:
     """Fleet sizes; none leaves them to the bench."""
     methods: tuple[str, ...] = ()
     """Methods to time; none leaves them to the bench."""
+    archs: tuple[str, ...] = ()
+    """Architectures to time; none leaves them to the bench."""
     hear: Callable[[str], None] = field(default=lambda what: None, compare=False)
     """Told what is being timed now."""
 
@@ -47,6 +49,15 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """What a median is held to."""
+
+    on: Literal["ms", "ratio", "second"]
+    most: float | None = None
+    least: float | None = None
+
+
+@dataclass(frozen=True)
 class Row:
     """One thing that was timed, or the reason why it was not."""
 
@@ -54,9 +65,9 @@ class Row:
     ms: Spread | None = None
     ratio: Spread | None = None
     """Taken within each round, so that a machine that slows down for a while does not enter it."""
-    most_ms: float | None = None
-    most_ratio: float | None = None
-    """Bars: the medians that should not be exceeded."""
+    second: Spread | None = None
+    """A ratio to another base, which the result names."""
+    bars: tuple[Bar, ...] = ()
     reason: str = ""
 
     @staticmethod
@@ -64,17 +75,21 @@ class Row:
         what: str,
         seconds: Sequence[float],
         ratios: Sequence[float],
-        most_ms: float | None = None,
-        most_ratio: float | None = None,
+        bars: Sequence[Bar] = (),
+        second: Sequence[float] = (),
     ) -> Row:
-        return Row(what, Spread.of([1e3 * value for value in seconds]), Spread.of(ratios), most_ms, most_ratio)
+        other = Spread.of(second) if second else None
+        return Row(what, Spread.of([1e3 * value for value in seconds]), Spread.of(ratios), other, tuple(bars))
+
+    def holds(self, bar: Bar) -> bool:
+        """Whether the median of what the bar is on keeps to it."""
+        spread: Spread = getattr(self, bar.on)
+        return (bar.most is None or spread.median <= bar.most) and (bar.least is None or spread.median >= bar.least)
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the bar holds; None where there is none."""
-        pairs = ((self.ms, self.most_ms), (self.ratio, self.most_ratio))
-        held = [spread.median <= most for spread, most in pairs if spread is not None and most is not None]
-        return all(held) if held else None
+        """Whether all bars hold; None where there is none."""
+        return all(map(self.holds, self.bars)) if self.bars else None
 
 
 @dataclass(frozen=True)
@@ -83,13 +98,15 @@ class Result:
     time: str
     """What the milliseconds are of: "ms per step"."""
     ratio: str
-    """What the ratio is: "x bp's step"."""
+    """What the ratio is: "x as fast"."""
     repeats: int
     rows: tuple[Row, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_share: bool = False
     """Whether ratios are small parts of a whole, to be shown in percent."""
+    second: str = ""
+    """What the second ratio is, where rows have one: "bp steps"."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -104,5 +121,5 @@ class Result:
 
 
 def _row(plain: Mapping[str, Any]) -> Row:
-    spreads = {name: Spread(**plain[name]) if plain[name] else None for name in ("ms", "ratio")}
-    return Row(**{**plain, **spreads})
+    spreads = {name: Spread(**plain[name]) if plain[name] else None for name in ("ms", "ratio", "second")}
+    return Row(**{**plain, **spreads, "bars": tuple(Bar(**bar) for bar in plain["bars"])})

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from walkback.core.errors import WalkbackError
 from walkback.studies.conduct import RUNS, Settled, settle, unsettled
-from walkback.studies.run import Listener, Options, plan_rest
+from walkback.studies.run import Listener, Options, choose_device, plan_rest
 from walkback.studies.scale import Scale
 from walkback.studies.study import Study
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.sweep import Course, options_json, shared_memory
 from walkback.sweeping.sweep import Listener as SweepListener
-from walkback.training.plan import Group
+from walkback.training.plan import Group, evened
 
 SHARES = 2
 """Shares for each process: their times are predicted, so that the last one should not be long."""
@@ -31,6 +31,9 @@ class Processes:
         recipes = unsettled(studies, scale, options)
         shared = shared_memory(options, self._count)
         groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
+        if choose_device(options.device).type == "cpu":
+            begun = options.out / RUNS
+            groups = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
         # Trained already and not yet measured: they belong to no fleet any more.
         fleeted = {recipe.name for group in groups for recipe in group.recipes}
         rest = tuple(recipe for recipe in recipes if recipe.name not in fleeted)

@@ -16,7 +16,7 @@ from walkback.studies.run import Options, Result, choose_device, free_memory, pl
 from walkback.studies.store import open_run
 from walkback.sweeping.executor import Ended, Executor
 from walkback.sweeping.grid_file import GridFile
-from walkback.training.plan import Group
+from walkback.training.plan import Group, evened
 from walkback.training.recipe import Recipe, resolve
 
 TRIES_AGAIN = 3
@@ -93,6 +93,8 @@ def sweep(
     """Have every run trained that is not finished; no more than `at_once` jobs are handed out at a time."""
     try:
         groups = jobs_of(recipes, options)
+        if at_once and options.device != "cuda":
+            groups = evened(groups, at_once, is_begun=lambda recipe: (options.out / recipe.name).exists())
         listener.planned(groups, len(recipes) - sum(len(group.recipes) for group in groups))
         with explained(options.out, "create"):
             options.out.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,8 @@ guessed: a step's operations are counted, and what they take on the device is me
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -85,6 +86,22 @@ def halves(group: Group) -> tuple[Group, Group]:
     """A group that did not fit into the memory, as two; estimates are shared out by the number of models."""
     middle = (len(group.recipes) + 1) // 2
     return _part(group, group.recipes[:middle]), _part(group, group.recipes[middle:])
+
+
+def evened(groups: Sequence[Group], workers: int, is_begun: Callable[[Recipe], bool] = lambda _: False) -> list[Group]:
+    """The same models in fleets of which none takes longer than a worker's fair share: no core waits for the last one.
+
+    Runs that are begun stay in the company they were begun in.
+    """
+    fair = sum(group.seconds for group in groups) / workers
+    waiting, found = deque(groups), []
+    while waiting:
+        group = waiting.popleft()
+        if len(group.recipes) == 1 or group.seconds <= 1.05 * fair or any(map(is_begun, group.recipes)):
+            found.append(group)
+        else:
+            waiting.extendleft(reversed(halves(group)))
+    return found
 
 
 def _part(group: Group, members: tuple[Recipe, ...]) -> Group:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from walkback.bench.plain import plain_loop
-from walkback.bench.result import Options, Result, Row
+from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.measure.inputs import regroup
@@ -31,7 +31,7 @@ def run(options: Options) -> Result:
     device = choose_device(options.device)
     prepare(device)
     size = scale(options.quick, steps=EPOCH // 10)
-    data = size.data()
+    data = size.load()
     recipe = size.recipe("dfa")
     params = {name: leaf.to(device) for name, leaf in recipe.params().items()}
     state = {name: leaf.to(device) for name, leaf in recipe.state().items()}
@@ -42,7 +42,7 @@ def run(options: Options) -> Result:
 
     bare, whole = OwnSubject(recipe.net, params), OwnSubject(recipe.net, params, recipe.rule, state)
     tasks = {
-        LOOP: plain_loop(data, size.d, size.depth, BATCH, device),
+        LOOP: plain_loop(data, recipe.net, BATCH, device),
         PASS: taking(bare, replay=False),
         REPLAY: taking(bare, replay=True),
         CREDIT: taking(whole, replay=True),
@@ -50,11 +50,11 @@ def run(options: Options) -> Result:
     repeats = options.rounds(9)
     seconds = interleaved(tasks, repeats, device, options.hear)
     epochs = [value * EPOCH / size.steps for value in seconds.pop(LOOP)]
-    bars = {} if options.quick else {PASS: 0.02, REPLAY: 0.05}
+    bars = {} if options.quick else {PASS: [Bar("ratio", most=0.02)], REPLAY: [Bar("ratio", most=0.05)]}
     rows = [Row.of(LOOP, epochs, [1.0])]
     for name, values in seconds.items():
         shares = [value / epoch for value, epoch in zip(values, epochs, strict=True)]
-        rows.append(Row.of(name, values, shares, most_ratio=bars.get(name)))
+        rows.append(Row.of(name, values, shares, bars.get(name, ())))
     note = f"An epoch is {EPOCH} steps of {BATCH}; {size.steps} of them are timed in each round and scaled up."
     settings = {**size.facts(), "samples": size.test, "steps_timed": size.steps}
     return Result("diagnose", "ms", "of an epoch", repeats, tuple(rows), settings, (note,), is_share=True)

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from walkback.bench.result import Options, Result, Row
+from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.timing import interleaved
 
 PYTHON, IMPORT, HELP = "python -c pass", "import walkback", "walkback --help"
@@ -26,7 +26,7 @@ def run(options: Options) -> Result:
     rows = []
     for name, values in seconds.items():
         ratios = [value / base for value, base in zip(values, seconds[PYTHON], strict=True)]
-        rows.append(Row.of(name, values, ratios, most_ms=200.0 if name == HELP else None))
+        rows.append(Row.of(name, values, ratios, [Bar("ms", most=200.0)] if name == HELP else []))
     imports_torch = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=False).returncode != 0
     note = f"`walkback --help` imports {'torch, and must not' if imports_torch else 'no torch'}."
     settings = {"help_imports_torch": imports_torch}

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from walkback.bench.plain import plain_loop, plain_net
-from walkback.bench.result import Options, Result, Row
+from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.studies.run import choose_device
@@ -23,10 +23,11 @@ LOOP, LOOK = "plain-loop epoch", "watching it"
 def run(options: Options) -> Result:
     device = choose_device(options.device)
     size = scale(options.quick, steps=EPOCH // 10)
-    data = size.data()
-    loop = plain_loop(data, size.d, size.depth, BATCH, device)
+    data = size.load()
+    network = size.recipe("bp").net
+    loop = plain_loop(data, network, BATCH, device)
     # What a look costs does not depend on the weights: a network like the loop's own stands for it.
-    net = plain_net(data.train_x.shape[1], size.d, size.depth, data.classes).to(device)
+    net = plain_net(network).to(device)
     batches = [(data.test_x.to(device), data.test_y.to(device))]
     repeats = options.rounds(9)
     with tempfile.TemporaryDirectory() as folder:
@@ -35,8 +36,8 @@ def run(options: Options) -> Result:
         watch.interrupt()
     epochs = [value * EPOCH / size.steps for value in seconds[LOOP]]
     shares = [value / epoch for value, epoch in zip(seconds[LOOK], epochs, strict=True)]
-    bar = None if options.quick else 0.03
-    rows = (Row.of(LOOP, epochs, [1.0]), Row.of(LOOK, seconds[LOOK], shares, most_ratio=bar))
+    bars = [] if options.quick else [Bar("ratio", most=0.03)]
+    rows = (Row.of(LOOP, epochs, [1.0]), Row.of(LOOK, seconds[LOOK], shares, bars))
     note = f"An epoch is {EPOCH} steps of {BATCH}; {size.steps} of them are timed in each round and scaled up."
     settings = {**size.facts(), "samples": size.test, "steps_timed": size.steps}
     return Result("watch", "ms", "of an epoch", repeats, rows, settings, (note,), is_share=True)

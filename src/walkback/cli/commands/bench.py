@@ -3,7 +3,8 @@
 example: walkback bench diagnose rules --json
 
 Without a name the benches are listed. Everything that is compared is timed in turn, round after round; figures are
-medians with quartiles over the rounds, and ratios are taken within a round.
+medians with quartiles over the rounds, and ratios are taken within a round. `walkback bench rules --package` measures
+what `walkback ls methods` says of every method's cost on this kind of device.
 """
 
 from __future__ import annotations
@@ -23,18 +24,22 @@ from walkback.core.errors import EXIT_DONE, InputError, unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walkback.bench.result import Result, Row, Spread
+    from walkback.bench.result import Bar, Result, Row, Spread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run, of {', '.join(BENCHES.names())}")
     parser.add_argument("--repeats", type=int, help="timed rounds (default: the bench's own)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--models", type=int, nargs="+", default=(), metavar="M", help="fleet sizes (fleet, rules)")
-    parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules)")
+    parser.add_argument(
+        "--models", type=int, nargs="+", default=(), metavar="M", help="fleet sizes (fleet, rules, scaling, loop)"
+    )
+    parser.add_argument("--archs", nargs="+", default=(), metavar="ARCH", help="architectures (fleet)")
+    parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules, loop)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, not how fast")
     parser.add_argument("--json", action="store_true", help="print one JSON object per bench")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to FILE, one JSON list")
+    parser.add_argument("--package", action="store_true", help="rules alone: keep the costs in the package")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     for what, least in (("repeats", args.repeats), *(("models", models) for models in args.models)):
         if least is not None and least < 1:
             raise InputError(f"--{what} is {least}; expected at least 1.")
+    if args.package:
+        _check_packaging(args)
     if not args.names:
         for entry in BENCHES.entries():
             print(json.dumps({"name": entry.name, "summary": entry.summary}) if args.json else _line(entry))
@@ -58,9 +65,21 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(document, allow_nan=False), flush=True)
         else:
             _show(result, document)
+    if args.package:
+        from walkback.bench.costs import package
+
+        package(documents[0])
     if args.out:
         write_atomic(args.out, (json.dumps(documents, indent=1, allow_nan=False) + "\n").encode())
     return EXIT_DONE
+
+
+def _check_packaging(args: argparse.Namespace) -> None:
+    """What is packaged is the whole catalog at full size."""
+    if args.names != ["rules"]:
+        raise InputError("--package keeps what the bench rules finds. Write: walkback bench rules --package.")
+    if args.quick or args.methods:
+        raise InputError("--package needs every method at full size. Leave --quick and --methods out.")
 
 
 def _line(entry: Any) -> str:
@@ -80,7 +99,8 @@ def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]
         "load": load,
     }
     with _spinner(name) as hear:
-        options = Options(args.repeats, args.device, args.quick, tuple(args.models), tuple(args.methods), hear)
+        asked = {name: tuple(getattr(args, name)) for name in ("models", "methods", "archs")}
+        options = Options(args.repeats, args.device, args.quick, hear=hear, **asked)
         result: Result = BENCHES.get(name)(options)
     return result, {**result.to_json(), "quick": args.quick, **about}
 
@@ -106,14 +126,17 @@ def _show(result: Result, document: dict[str, Any]) -> None:
         f"bench {result.bench}: medians and quartiles of {result.repeats} interleaved rounds on {document['device']}"
     )
     table = Table(title=title, title_justify="left", box=None)
-    table.add_column("", overflow="fold")
-    for heading in (result.time, result.ratio, "bar"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", min_width=min(30, max(len(row.what) for row in result.rows)))
+    second = [result.second] if result.second else []
+    bars = ["bar"] if any(row.bars for row in result.rows) else []
+    for heading in (result.time, result.ratio, *second, *bars):
+        table.add_column(heading, justify="right", min_width=len(heading))
     for row in result.rows:
         if row.reason:
-            table.add_row(row.what, "not timed", "", "")
-        else:
-            table.add_row(row.what, _cell(row.ms), _cell(row.ratio, result.is_share), _bar(row, result.is_share))
+            table.add_row(row.what, "not timed")
+            continue
+        ratios = [_cell(row.ratio, result.is_share), *([_cell(row.second)] if second else [])]
+        table.add_row(row.what, _cell(row.ms), *ratios, *([_bars(row, result.is_share)] if bars else []))
     console = Console(highlight=False)
     console.print(table)
     for note in (*(f"{row.what}: {row.reason}" for row in result.rows if row.reason), *result.notes):
@@ -137,10 +160,11 @@ def _number(value: float, is_share: bool) -> str:
     return f"{value:.4f}" if value < 0.1 else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def _bar(row: Row, is_share: bool) -> str:
-    if row.is_met is None:
-        return ""
-    word = "met" if row.is_met else "MISSED"
-    if row.most_ratio is not None:
-        return f"<= {_number(row.most_ratio, is_share)} {word}"
-    return f"<= {row.most_ms:g} ms {word}"
+def _bars(row: Row, is_share: bool) -> str:
+    return ", ".join(f"{_bar(bar, is_share)} {'met' if row.holds(bar) else 'MISSED'}" for bar in row.bars)
+
+
+def _bar(bar: Bar, is_share: bool) -> str:
+    sign, value = ("<=", bar.most) if bar.least is None else (">=", bar.least)
+    assert value is not None, "a bar has a bound"
+    return f"{sign} {value:g} ms" if bar.on == "ms" else f"{sign} {_number(value, is_share)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from walkback.bench import BENCHES
+from walkback.bench.costs import bp_steps
 from walkback.core.errors import EXIT_DONE, InputError
 from walkback.credit import RULES
 from walkback.data.catalog import DATA_SETS
@@ -25,6 +26,8 @@ CATALOGS = {
     "studies": STUDIES,
     "benches": BENCHES,
 }
+COST = "cost_in_bp_steps"
+"""Of a method: for each device it was timed on, alone and in a fleet."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,10 +63,16 @@ def run(args: argparse.Namespace) -> int:
 def _entry(row: dict[str, Any]) -> list[str]:
     """A thing of a catalog in a few lines: its name and what it is, then its facts."""
     width = min(shutil.get_terminal_size().columns, 110)
-    facts = [f"{key}: {value}" for key, value in row.items() if key not in ("name", "summary")]
+    facts = [f"{key}: {value}" for key, value in row.items() if key not in ("name", "summary", COST)]
+    if row.get(COST):
+        facts.append(f"cost in bp steps: {'; '.join(_priced(*price) for price in row[COST].items())}")
     first = textwrap.wrap(row["summary"], width, initial_indent=f"{row['name']:<11} ", subsequent_indent=" " * 12)
     rest = [textwrap.wrap(fact, width, initial_indent=" " * 12, subsequent_indent=" " * 14) for fact in facts]
     return [*first, *(line for lines in rest for line in lines), ""]
+
+
+def _priced(device: str, steps: dict[str, float]) -> str:
+    return f"{', '.join(f'{value:.2f} {where}' for where, value in steps.items())} ({device})"
 
 
 def _catalog(what: str) -> list[dict[str, Any]]:
@@ -72,9 +81,16 @@ def _catalog(what: str) -> list[dict[str, Any]]:
             "name": entry.name.replace("_", "-") if what == "studies" else entry.name,
             "summary": entry.summary,
             **{key.lower(): value for key, value in entry.facts.items()},
+            **(_cost(entry.name) if what == "methods" else {}),
         }
         for entry in CATALOGS[what].entries()
     ]
+
+
+def _cost(method: str) -> dict[str, Any]:
+    """The measured cost; nothing for a rule of another package, which has its words only."""
+    found = bp_steps(method)
+    return {COST: found} if found else {}
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,70 @@
+"""Images ready to train on: walkback's resident feed against a DataLoader that crops, flips and normalises one by one.
+
+Ratio: how many times as fast as the DataLoader without workers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from walkback.bench.loader import batches, loader_epoch, pictures
+from walkback.bench.result import Options, Result, Row
+from walkback.bench.setup import BATCH
+from walkback.bench.timing import interleaved, round_seconds
+from walkback.data.feed import Feed
+from walkback.studies.run import choose_device
+
+STEPS = 40
+BASE, WORKERS, FEED = "DataLoader, no workers", "DataLoader, 2 workers", "resident feed"
+
+
+def run(options: Options) -> Result:
+    device = choose_device(options.device)
+    data = pictures(STEPS, options.quick).data
+    feed = Feed(data, BATCH, "crop_flip", torch.float32, device)
+    tasks = {
+        BASE: loader_epoch(batches(data, 0, device), lambda batch: None, device),
+        WORKERS: loader_epoch(batches(data, 2, device), lambda batch: None, device),
+        FEED: _feeding(feed, device),
+    }
+    repeats = options.rounds(7)
+    seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
+    images = feed.steps * BATCH
+    rows = []
+    for name, values in seconds.items():
+        ratios = [base / value for base, value in zip(seconds[BASE], values, strict=True)]
+        rows.append(Row.of(name, [1000 * value / images for value in values], ratios))
+    rates = {row.what: 1e6 / row.ms.median for row in rows if row.ms}
+    notes = [f"{name}: {rate:,.0f} images/s" for name, rate in rates.items()]
+    if device.type == "cpu":
+        notes.append("The feed has one thread, as in a worker of `walkback sweep`, and so has the DataLoader's Python.")
+    settings = {"shape": list(data.train_x.shape[1:]), "images": images, "batch": BATCH, "images_per_second": rates}
+    return Result("data", "ms per 1,000 images", "x as fast", repeats, tuple(rows), settings, tuple(notes))
+
+
+def _feeding(feed: Feed, device: torch.device) -> Callable[[], None]:
+    """One pass, with the order drawn anew, as a driver does it."""
+    epoch = 0
+
+    def passing() -> None:
+        nonlocal epoch
+        with one_thread():
+            order = {name: values.to(device) for name, values in feed.order(0, epoch).items()}
+            for step in range(feed.steps):
+                feed.take({name: values[step] for name, values in order.items()})
+        epoch += 1
+
+    return passing
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

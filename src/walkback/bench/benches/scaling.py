@@ -1,0 +1,139 @@
+"""How time grows: a fleet's step with models M, width d and depth L, and its epoch with the data; a line for each.
+
+Ratio: to the smallest of the same sweep
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy
+
+from walkback.bench.result import Options, Result, Row
+from walkback.bench.setup import BATCH, Scale, epoch_of
+from walkback.bench.timing import interleaved, round_seconds
+from walkback.studies.run import choose_device
+from walkback.training.count import count_step
+from walkback.training.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class Point:
+    """A fleet of ResMLPs on `steps` batches of vectors."""
+
+    models: int
+    d: int
+    depth: int
+    dim: int
+    steps: int
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(f"resmlp:d={self.d},depth={self.depth}", f"prototypes:dim={self.dim}", self.steps, test=128)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One size of `base` takes several values; what grows is the time of a step or of an epoch."""
+
+    name: str
+    field: str
+    values: tuple[int, ...]
+    base: Point
+
+    def points(self) -> list[Point]:
+        return [replace(self.base, **{self.field: value}) for value in self.values]
+
+
+@dataclass(frozen=True)
+class Line:
+    """milliseconds = intercept + slope * x, by least squares."""
+
+    sweep: str
+    x: str
+    slope: float
+    intercept: float
+    r2: float
+    largest_residual: float
+    """The largest distance of a point from the line, relative to the point."""
+
+    @staticmethod
+    def through(sweep: str, x: str, xs: Sequence[float], ms: Sequence[float]) -> Line:
+        at, found = numpy.asarray(xs, float), numpy.asarray(ms, float)
+        slope, intercept = numpy.polynomial.Polynomial.fit(at, found, 1).convert().coef[::-1]
+        left = found - (intercept + slope * at)
+        r2 = 1 - float(left @ left) / float(((found - found.mean()) ** 2).sum())
+        return Line(sweep, x, float(slope), float(intercept), r2, float((abs(left) / found).max()))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sweep}: {self.intercept:.4g} ms + {self.slope:.4g} ms x {self.x}, "
+            f"R^2 {self.r2:.4f}, largest residual {100 * self.largest_residual:.0f}%"
+        )
+
+
+NAMES = (
+    ("step against models", "models"),
+    ("step against width", "d"),
+    ("step against depth", "depth"),
+    ("epoch against data", "steps"),
+)
+SIZES: dict[str, tuple[Point, tuple[tuple[int, ...], ...]]] = {
+    "quick": (Point(2, 8, 1, 16, 1), ((1, 2, 3), (8, 16), (1, 2), (1, 2))),
+    "cpu": (Point(4, 64, 2, 256, 10), ((1, 2, 4, 8, 16), (32, 64, 128, 256), (1, 2, 4, 8), (10, 20, 40, 80))),
+    "cuda": (
+        Point(32, 256, 4, 3072, 50),
+        ((1, 2, 4, 8, 16, 32, 64, 128), (64, 128, 256, 512, 1024), (1, 2, 4, 8, 16), (25, 50, 100, 200)),
+    ),
+}
+"""The fleet that all sweeps start from, and the values of each sweep."""
+
+
+def sweeps(kind: str, quick: bool) -> list[Sweep]:
+    """What is timed on a kind of device."""
+    base, values = SIZES["quick" if quick else kind]
+    return [Sweep(name, field, sizes, base) for (name, field), sizes in zip(NAMES, values, strict=True)]
+
+
+def run(options: Options) -> Result:
+    device = choose_device(options.device)
+    repeats = options.rounds(5)
+    rows, lines = [], []
+    asked = sweeps(device.type, options.quick)
+    if options.models:
+        asked[0] = replace(asked[0], values=tuple(sorted(set(options.models))))
+    for sweep in asked:
+        tasks = {}
+        for point, value in zip(sweep.points(), sweep.values, strict=True):
+            recipes = point.scale.recipes("bp", range(point.models))
+            driver = Fleet(recipes, point.scale.load(), device)
+            tasks[f"{sweep.name}: {sweep.field}={value}"] = epoch_of(driver)
+        seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
+        whole = sweep.field == "steps"
+        each = [
+            [value if whole else value / point.steps for value in values]
+            for point, values in zip(sweep.points(), seconds.values(), strict=True)
+        ]
+        made = [
+            Row.of(name, values, [value / least for value, least in zip(values, each[0], strict=True)])
+            for name, values in zip(tasks, each, strict=True)
+        ]
+        rows += made
+        lines += _lines(sweep, [row.ms.median for row in made if row.ms])
+    settings = {"batch": BATCH, "base": asdict(asked[0].base), "lines": [asdict(line) for line in lines]}
+    notes = tuple(map(str, lines))
+    return Result("scaling", "ms", "x the smallest", repeats, tuple(rows), settings, notes)
+
+
+def _lines(sweep: Sweep, ms: Sequence[float]) -> list[Line]:
+    if len(ms) < 3:
+        return []  # A line through two points says nothing.
+    if sweep.field == "steps":
+        return [Line.through(sweep.name, "sample", [BATCH * value for value in sweep.values], ms)]
+    found = [Line.through(sweep.name, sweep.field, sweep.values, ms)]
+    if sweep.field == "d":
+        # Products grow with the square of the width: what should be on a line is their number.
+        counted = [count_step(point.scale.recipe("bp")).flops * point.models / 1e9 for point in sweep.points()]
+        found.append(Line.through(sweep.name, "GFLOP", counted, ms))
+    return found

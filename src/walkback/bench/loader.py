@@ -1,0 +1,82 @@
+"""Images the way people feed them: one at a time through Python, with a DataLoader's workers or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from walkback.bench.setup import BATCH, IMAGES, TINY_IMAGES, TINY_STEPS
+from walkback.core.settings import Choice, build
+from walkback.data.catalog import DATA_SETS
+from walkback.data.dataset import Dataset
+from walkback.data.feed import PAD
+from walkback.data.tensors import Tensors, from_tensors
+
+
+def pictures(steps: int, quick: bool) -> Tensors:
+    """Made-up images of CIFAR's size as whole numbers, so that there is something to crop, to flip and to normalise."""
+    choice = Choice.parse(TINY_IMAGES if quick else IMAGES)
+    sizes = {"train": (TINY_STEPS if quick else steps) * BATCH, "test": BATCH}
+    source = build(DATA_SETS.get(choice.name), {**choice.settings, **sizes}, "the data that is timed")
+    data: Dataset = source.load(None)
+    train_x, test_x = ((128 + 32 * x).clamp(0, 255).to(torch.uint8) for x in (data.train_x, data.test_x))
+    return from_tensors(train_x, data.train_y, test_x, data.test_y, mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
+class PerSample(TorchDataset[tuple[Tensor, int]]):
+    """torchvision's usual training transforms of CIFAR, written out.
+
+    They are RandomCrop(side, padding=4), RandomHorizontalFlip(), ToTensor() and Normalize(mean, std), of a PIL image.
+    """
+
+    def __init__(self, data: Dataset):
+        self._pixels = data.train_x.permute(0, 2, 3, 1).contiguous().numpy()
+        self._labels = data.train_y.tolist()
+        self._mean = torch.tensor(data.mean).view(-1, 1, 1)
+        self._std = torch.tensor(data.std).view(-1, 1, 1)
+        # torchvision pads with black unless told otherwise; the mean colour, as our feed has it, costs the same.
+        self._fill = tuple(round(255 * value) for value in data.mean)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = Image.fromarray(self._pixels[index])
+        side, height = image.size
+        image = ImageOps.expand(image, PAD, self._fill)
+        top, left = torch.randint(2 * PAD + 1, (2,)).tolist()
+        image = image.crop((left, top, left + side, top + height))
+        if torch.rand(1) < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = torch.from_numpy(numpy.array(image)).permute(2, 0, 1).contiguous().float().div_(255)
+        return pixels.sub_(self._mean).div_(self._std), self._labels[index]
+
+
+def batches(data: Dataset, workers: int, device: torch.device) -> DataLoader[Any]:
+    """A DataLoader of shuffled full batches; its workers stay between epochs, as is best for it."""
+    return DataLoader(
+        PerSample(data),
+        BATCH,
+        shuffle=True,
+        drop_last=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def loader_epoch(loader: DataLoader[Any], use: Callable[[Any], object], device: torch.device) -> Callable[[], None]:
+    """One pass over the data, each batch taken to the device and used there."""
+
+    def epoch() -> None:
+        for x, y in loader:
+            use((x.to(device, non_blocking=True), y.to(device, non_blocking=True)))
+
+    return epoch
