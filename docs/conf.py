@@ -1,6 +1,23 @@
-"""Sphinx settings."""
+"""Sphinx settings. What the pages say of checks, thresholds and commands is taken from the code, so it cannot drift."""
 
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+
+from walkback.cli.main import COMMANDS
 from walkback.core.version import __version__
+from walkback.judge.checks import CHECKS
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.nets import ARCHS
 
 project = "walkback"
 author = "The walkback authors"
@@ -8,8 +25,75 @@ copyright = "2026, the walkback authors"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "substitution"]
+myst_heading_anchors = 2
 html_theme = "furo"
 html_title = "walkback"
+html_static_path = ["static"]
+html_css_files = ["walkback.css"]
+html_math_renderer = "mathml"
+html_show_sourcelink = False
 exclude_patterns = ["_build"]
 autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+
+
+def _threshold_table() -> str:
+    """Each threshold with its default and its own sentence, which stands below the field in the source."""
+    body = ast.parse(inspect.getsource(DiagnosticThresholds)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    said = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
+            said[ast.unparse(field.target)] = ast.literal_eval(after.value)
+    rows = [f"| `{field.name}` | {field.default:g} | {said[field.name]} |" for field in fields(DiagnosticThresholds)]
+    return "\n".join(["| field | default | meaning |", "|---|---|---|", *rows])
+
+
+def _facts(entry: Any) -> str:
+    """A check in the words of `walkback explain`."""
+    facts = {key: f"`{value}`" if key == "Formula" else value for key, value in entry.facts.items()}
+    return "\n".join([f"> **{entry.summary}**", ">", *(f"> - *{key}*: {value}" for key, value in facts.items())])
+
+
+def _list(catalog: Any, prefix: str = "") -> str:
+    rows = [f"| `{prefix}{entry.name}` | {entry.summary} |" for entry in catalog.entries()]
+    return "\n".join(["| name | what it is |", "|---|---|", *rows])
+
+
+def _captions() -> dict[str, str]:
+    stored = json.loads((Path(__file__).parent / "pictures" / "pictures.json").read_text())
+    # Underscores and asterisks of the caption are letters, not Markdown.
+    return {name: re.sub(r"([_*])", r"\\\1", figure["caption"]) for name, figure in stored.items()}
+
+
+myst_substitutions = {
+    "t": {field.name: f"{field.default:g}" for field in fields(DiagnosticThresholds)},
+    "thresholds": _threshold_table(),
+    # How far a cosine can move when one of its vectors turns by the angle that is still called valid.
+    "moved": f"{(2 * (1 - DiagnosticThresholds.direction_valid_cos)) ** 0.5:.2g}",
+    "explain": {entry.name: _facts(entry) for entry in CHECKS.entries()},
+    "caption": _captions(),
+    "commands": _list(COMMANDS, "walkback "),
+    "networks": _list(ARCHS),
+}
+
+
+def _mathml(tex: str, as_block: bool = False) -> str:
+    # The one usual command that docutils' converter does not know.
+    return tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=as_block)
+
+
+def _inline(translator: Any, node: Any) -> None:
+    translator.body.append(_mathml(node.astext()))
+    raise SkipNode
+
+
+def _block(translator: Any, node: Any) -> None:
+    translator.body.append(f'<div class="math">{_mathml(node.astext(), as_block=True)}</div>')
+    raise SkipNode
+
+
+def setup(app: Any) -> None:
+    """Formulas become MathML while the site is built: no script, no fonts, nothing to fetch when it is read."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

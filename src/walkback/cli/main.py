@@ -96,13 +96,14 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 
 
 def _help() -> str:
+    width = max(map(len, COMMANDS.names()))
     lines = [
         "usage: walkback COMMAND ...",
         "",
         "May you claim that your method trains this network's depth? Train, measure, judge.",
         "",
         "commands:",
-        *(f"  {entry.name:<8} {entry.summary}" for entry in COMMANDS.entries()),
+        *(f"  {entry.name:<{width}} {entry.summary}" for entry in COMMANDS.entries()),
         "",
         "`walkback COMMAND --help` tells more. Exit codes: 0 done, 1 walked back, 2 unfinished or inconclusive,",
         "3 usage or input error.",
