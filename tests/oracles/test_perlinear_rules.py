@@ -17,6 +17,7 @@ from walkback.credit.perlinear_rule import keys
 from walkback.credit.rule import transport
 from walkback.credit.rules.kp import follow
 from walkback.credit.trace import trace
+from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Network, part, plain_linear
 from walkback.training.fleet import Fleet
 from walkback.training.optim import cosine
@@ -275,3 +276,14 @@ def test_following_is_decay_and_increment():
     after = (1 - decay) * before + increment
     torch.testing.assert_close(follow(feedback, before, after, decay), (1 - decay) * feedback + increment)
     assert torch.equal(follow(feedback, before, before, decay), feedback)
+
+
+def test_other_magnitudes_of_frsf_are_no_null():
+    """They come with the weights' signs, so they align as well as its own: nothing to hold its alignment against."""
+    recipe = tiny.recipe("frsf")
+    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    assert subject.fresh_state(0) is None
+    assert any(sentence.startswith("fresh feedback: ") for sentence in subject.skipped)
+    own = OwnSubject(recipe.net, recipe.params(), tiny.recipe("kp").rule, tiny.recipe("kp").state())
+    assert own.fresh_state(0) is not None
+    assert own.skipped == ()

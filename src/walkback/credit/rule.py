@@ -50,6 +50,8 @@ class CreditRule(ABC):
     """The credit sites the rule is defined for, its default first."""
     through_blocks: ClassVar[bool] = False
     """Whether the rule pulls credit back through the blocks (and so needs their input pullbacks)."""
+    fresh_is_null: ClassVar[bool] = True
+    """Whether a state drawn anew knows nothing of the weights, so that credit by it shows what chance gives."""
 
     def init(self, net: Network, generator: Generator) -> Leaves:
         """The rule's state for one model (feedback, bridges, mirrors), float32 on the CPU; empty where it has none."""

@@ -105,7 +105,9 @@ class OwnSubject(Subject):
         self.found = (f"{type(net).__name__}: stem, {net.depth} blocks (residual branches), head",)
         untrained = rule.untrained(net) if rule else ()
         if untrained:
-            self.skipped = (f"stem not trained: the method gives {' and '.join(untrained)} no credit",)
+            self.skipped += (f"stem not trained: the method gives {' and '.join(untrained)} no credit",)
+        if rule and not rule.fresh_is_null:
+            self.skipped += ("fresh feedback: drawn anew it still comes from the weights, so it is no null",)
 
     @property
     def net(self) -> Network:
@@ -147,8 +149,8 @@ class OwnSubject(Subject):
         return rule.credit(self._net, self._params, state, self._traced[1], noise)[0]
 
     def fresh_state(self, draw: int) -> Leaves | None:
-        """The rule's feedback drawn anew; None where it has none."""
-        if self._rule is None:
+        """The rule's feedback drawn anew; None where it has none, or where that would be no null."""
+        if self._rule is None or not self._rule.fresh_is_null:
             return None
         fresh = self._rule.init(self._net, generator(draw, "fresh feedback"))
         return {name: leaf.to(self.dtype).to(self.device) for name, leaf in fresh.items()} or None

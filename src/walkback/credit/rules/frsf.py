@@ -23,6 +23,8 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class FixedSignFeedback(RandomFeedback, PerLinearRule):
+    fresh_is_null = False  # Other magnitudes still come with the signs of the weights.
+
     def init(self, net: Network, generator: Generator) -> Leaves:
         return {
             f"magnitude.{key}": self.matrix((fan_in, fan_out), fan_out**-0.5, generator).abs()
