@@ -1,0 +1,344 @@
+"""Draw the pictures of the diagnostics' pages: `python docs/draw.py`, about half a minute on one core.
+
+Small networks are trained on the embedded task in float64, so that another processor's order of summation does not lead
+to another network, and measured in float32, as networks are. The learning rate is a hundred times the usual one: what
+takes 100 epochs on CIFAR shows here within 400 steps. The drawings go to `docs/pictures`, and every value in them to
+`pictures.json` beside them, which a test computes again.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import walkback as wb
+from walkback.core.config import RunConfig
+from walkback.core.measurements import Measurements
+from walkback.judge.functional import Functional, functional_layers
+from walkback.judge.layers import Credit
+from walkback.judge.quantities import Quantities, quantities
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.measure.functional import measure_functional
+from walkback.measure.inputs import regroup
+from walkback.measure.snapshot import measure
+from walkback.measure.subject import OwnSubject
+from walkback.render.drawing import draw
+from walkback.render.story import Figure, Plot, Series
+from walkback.studies.store import Run
+from walkback.training.recipe import Recipe, resolve
+
+FOLDER = Path(__file__).parent / "pictures"
+LIMITS = DiagnosticThresholds()
+SAMPLES, FEW = 1024, 256
+ARCH, EPOCHS, LR, SEED = "resmlp:d=32", 4, 0.1, 1
+SETTING = f"ResMLP 32×4 on the embedded task, {EPOCHS} epochs at learning rate {LR:g}, seed {SEED}"
+METHODS = {"BP": "bp", "DFA raw": "dfa:site=input", "DFA unit_error": "dfa:scale=unit_error,site=input"}
+SHELLS = {
+    "BP": "bp:shell=bp",
+    "DFA raw": "dfa:shell=method,site=input",
+    "DFA unit_error": "dfa:scale=unit_error,shell=method,site=input",
+}
+STYLES = {"BP": "BP", "DFA raw": "DFA raw", "DFA unit_error": "DFA"}
+COLLAPSED = "DFA unit_error"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A trained network, and what is seen of it in float32."""
+
+    label: str
+    run: Run
+    accuracy: float
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return resolve(RunConfig.from_json(self.run.record["config"]))
+
+    @cached_property
+    def subject(self) -> OwnSubject:
+        def narrow(arrays: Any) -> dict[str, torch.Tensor]:
+            return {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in arrays.items()}
+
+        return OwnSubject(self.recipe.net, narrow(self.run.model()), self.recipe.rule, narrow(self.run.rule_state()))
+
+    def samples(self, count: int) -> Any:
+        data = self.recipe.source.load(None)
+        return regroup([(data.test_x[:count].float(), data.test_y[:count])], distinct=True)
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        return {"labels": self.recipe.rule.labels(self.recipe.net.depth), "site": self.recipe.treatment.site}
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        return measure(self.subject, self.samples(SAMPLES), **self.about)
+
+    @cached_property
+    def quantities(self) -> Quantities:
+        return quantities(self.measurements, LIMITS)
+
+    @cached_property
+    def credits(self) -> list[Credit]:
+        return [layer.credit for layer in self.quantities.layers if layer.credit is not None]
+
+    @cached_property
+    def functional(self) -> tuple[Functional, ...]:
+        return functional_layers(measure_functional(self.subject, self.samples(FEW), **self.about))
+
+    def course(self, name: str) -> list[float]:
+        """A detector after each epoch."""
+        return [row[name] for row in self.run.log()]
+
+
+Networks = dict[str, Network]
+
+
+def trained(out: Path) -> tuple[Networks, Networks]:
+    """The methods and their shells, by label."""
+    asked = [*METHODS.values(), *SHELLS.values()]
+    settings: dict[str, Any] = {"arch": ARCH, "seeds": SEED, "epochs": EPOCHS, "lr": LR, "dtype": "float64"}
+    results = wb.train(asked, watch=1, out=out, device="cpu", **settings)
+    found = [
+        Network(label, wb.load(result.path), float(result.test_acc or 0))
+        for label, result in zip([*METHODS, *SHELLS], results, strict=True)
+    ]
+    half = len(METHODS)
+    return {net.label: net for net in found[:half]}, {net.label: net for net in found[half:]}
+
+
+def series(net: Network, y: Sequence[float | None], **more: Any) -> Series:
+    return Series(net.label, [float(index) for index in range(len(y))], list(y), style=STYLES[net.label], **more)
+
+
+def by_layer(title: str, y_label: str, lines: Sequence[Series], **more: Any) -> Plot:
+    deepest = max(len(line.x) for line in lines)
+    return Plot(title, "hidden state", y_label, tuple(lines), ticks=tuple(f"h{i}" for i in range(deepest)), **more)
+
+
+def by_epoch(title: str, y_label: str, nets: Networks, name: str, **more: Any) -> Plot:
+    lines = tuple(series(net, net.course(name), mark="both") for net in nets.values())
+    return Plot(title, "epoch", y_label, lines, ticks=tuple(str(epoch + 1) for epoch in range(EPOCHS)), **more)
+
+
+def growth(nets: Networks, shells: Networks) -> Figure:
+    limit = LIMITS.h_norm_explosion_ratio
+    norms = [series(n, [x.hidden_norm.known for x in n.quantities.layers], mark="both") for n in nets.values()]
+    return Figure(
+        "growth",
+        "The hidden state outgrows its scale",
+        (
+            by_layer("after the last epoch", "‖h‖", norms, y_log=True),
+            by_epoch("largest growth of a block", "ρ", nets, "growth", y_log=True, levels={f"D1: {limit:g}": limit}),
+        ),
+        "Left: the mean length of each hidden state. Right: D1's growth after each epoch. "
+        + ", ".join(f"{net.label} ends at ρ = {net.course('growth')[-1]:.3g}" for net in nets.values())
+        + f". {SETTING}.",
+    )
+
+
+def reference(nets: Networks, shells: Networks) -> Figure:
+    floor, eps = LIMITS.g_norm_floor, LIMITS.cosine_eps
+    norms = [series(n, [x.grad_norm_128.known for x in n.quantities.layers], mark="both") for n in nets.values()]
+    levels = {f"D2: {floor:g}": floor, f"clamp: {eps:g}": eps}
+    low = nets[COLLAPSED]
+    direction, clamp = low.quantities.top.direction, low.quantities.top.clamp
+    lengths = np.logspace(-10, -6, 33)
+    unit = torch.eye(8, dtype=torch.float64)[:1]
+    read = [float(F.cosine_similarity(length * unit, length * unit)) for length in lengths]
+    cosines = (
+        Series("F.cosine_similarity", lengths.tolist(), read, style="DFA"),
+        Series("without ε", lengths.tolist(), [1.0] * len(lengths), style="BP"),
+    )
+    return Figure(
+        "reference",
+        "The deepest reference gradient collapses",
+        (
+            by_layer("gradient of the loss, @128", "‖g‖ @128", norms, y_log=True, levels=levels),
+            Plot("a vector against itself", "its length", "cosine", cosines, x_log=True),
+        ),
+        f"Left: the mean gradient at each hidden state; {low.label} ends at ‖g_L‖ = "
+        f"{low.quantities.top.grad_norm_128.known:.2g} @128, under the floor. Its direction is nevertheless "
+        f"{direction.status}: float64 agrees with float32 to cosine {LIMITS.direction_valid_cos:g} for "
+        f"{direction.share_valid:.1%} of samples, and {clamp.share:.1%} of them are under the clamp. "
+        f"Right: what a plain cosine function says of a vector and itself. {SETTING}.",
+    )
+
+
+def direction(nets: Networks, shells: Networks) -> Figure:
+    ceiling, floor = LIMITS.stability_drift_ceiling, LIMITS.g_norm_floor
+    first = {net.label: net.course("direction")[0] for net in nets.values()}
+    return Figure(
+        "direction",
+        "All samples pull the deepest state one way",
+        (
+            by_epoch("mean pairwise cosine", "(c)", nets, "direction", levels={f"(c): {ceiling:g}": ceiling}),
+            by_epoch("deepest gradient", "‖g_L‖ @128", nets, "grad_top", y_log=True, levels={f"D2: {floor:g}": floor}),
+        ),
+        "Left: (c) after each epoch; after the first, "
+        + ", ".join(f"{label} {value:.2f}" for label, value in first.items())
+        + f". Right: the deepest gradient on the same networks. Raised early, also by backprop, (c) falls again while "
+        f"{COLLAPSED} stays collapsed: it names a phase and decides nothing. {SETTING}.",
+    )
+
+
+def depth(nets: Networks, shells: Networks) -> Figure:
+    labels = tuple(nets)
+    places = [float(index) for index in range(len(labels))]
+    bars = (
+        Series("trained blocks", places, [net.accuracy for net in nets.values()], mark="bars"),
+        Series("method_shell", places, [shells[label].accuracy for label in labels], mark="bars"),
+        Series("bp_shell", places, [shells["BP"].accuracy] * len(labels), mark="bars"),
+    )
+    margins = {label: 100 * (nets[label].accuracy - shells[label].accuracy) for label in labels}
+    harder = {label: 100 * (nets[label].accuracy - shells["BP"].accuracy) for label in labels}
+    return Figure(
+        "depth",
+        "Trained blocks against random ones",
+        (Plot("test accuracy", "", "", bars, ticks=labels),),
+        "Each method beside the same network with its blocks frozen at random, the rest trained by the method "
+        "(method_shell) or by backprop (bp_shell). Margins over the two, in percentage points: "
+        + ", ".join(f"{label} {margins[label]:+.1f} and {harder[label]:+.1f}" for label in labels)
+        + f". {SETTING}.",
+        columns=1,
+    )
+
+
+AGGREGATES = {
+    "A1": "a1",
+    "A2": "a2",
+    "A3": "a3",
+    "A4": "a4",
+    "deep": "deep_mean",
+    "papers": "deep_mean_papers",
+}
+
+
+def concentration(nets: Networks, shells: Networks) -> Figure:
+    shown = [net for label, net in nets.items() if label != "BP"]
+    cosines = [series(net, [credit.cos.known for credit in net.credits], mark="bars") for net in shown]
+    values = {
+        net.label: [getattr(net.quantities.aggregates, field).known for field in AGGREGATES.values()] for net in shown
+    }
+    sums = tuple(series(net, values[net.label], mark="bars") for net in shown)
+    told = []
+    for net in shown:
+        found = net.quantities.aggregates
+        told.append(
+            f"{net.label}: κ = {found.concentration.known:.2f} at h{found.concentration_layer}, and four aggregates "
+            f"from {min(values[net.label][:4]):+.3f} to {max(values[net.label][:4]):+.3f}"
+        )
+    return Figure(
+        "concentration",
+        "One layer carries the alignment",
+        (
+            by_layer("cosine at each layer", "cosine", cosines),
+            Plot("the same, as one number", "", "", sums, ticks=tuple(AGGREGATES)),
+        ),
+        "; ".join(told) + f" (A1 to A4 of one network on the same samples). {SETTING}.",
+    )
+
+
+def alignment(nets: Networks, shells: Networks) -> Figure:
+    z = LIMITS.null_z
+    plots, told = [], []
+    for net in nets.values():
+        if net.label == "BP":
+            continue
+        places = [float(index) for index in range(len(net.credits))]
+        wide = [z * float(credit.null_std or 0) for credit in net.credits]
+        drawn = [credit.fresh for credit in net.credits if credit.fresh is not None]
+        lines = [
+            Series(
+                f"random rotation, ±{z:g} σ", places, [0.0] * len(wide), "shell", [-x for x in wide], wide, mark="line"
+            ),
+            Series(
+                f"fresh B, ±{z:g} σ",
+                places,
+                [fresh.mean for fresh in drawn],
+                "EP",
+                [fresh.mean - z * fresh.std for fresh in drawn],
+                [fresh.mean + z * fresh.std for fresh in drawn],
+                mark="points",
+            ),
+            Series("own B", places, [credit.cos.known for credit in net.credits], "DFA", mark="both"),
+        ]
+        plots.append(by_layer(net.label, "cosine", lines))
+        found = net.quantities.aggregates
+        told.append(f"{net.label}: deep_mean {found.deep_mean.known:+.3f}, z = {found.deep_mean_z.known:.1f}")
+    return Figure(
+        "alignment",
+        "A cosine beside what chance gives",
+        tuple(plots),
+        "Each layer's mean cosine, the range of a random rotation of the same credits, and freshly drawn feedback. "
+        + "; ".join(told)
+        + f". {SAMPLES} samples. {SETTING}.",
+    )
+
+
+def functional(nets: Networks, shells: Networks) -> Figure:
+    net = nets[COLLAPSED]
+    raw = nets["DFA raw"]
+
+    def line(label: str, style: str, name: str) -> Series:
+        means = [getattr(layer, name).mean.known for layer in net.functional]
+        return Series(label, [float(i) for i in range(len(means))], means, style, mark="both")
+
+    correlations = [
+        line(net.label, STYLES[net.label], "rho"),
+        line("true gradient", "BP", "rho_gradient"),
+        line("random vector", "shell", "rho_random"),
+    ]
+    gains = [series(n, [layer.efficiency.mean.value for layer in n.functional], mark="both") for n in (raw, net)]
+    losses = {n.label: (n.run.log()[0]["loss"], n.run.log()[-1]["loss"]) for n in nets.values()}
+    return Figure(
+        "functional",
+        "What a finite step does",
+        (
+            by_layer(f"correlation, {net.label}", "ρ", correlations),
+            by_layer("gain of a step, share of the gradient's", "efficiency", gains),
+        ),
+        f"Left: how well ⟨a, v⟩ foretells the loss's change along random directions v, at {net.label}, beside both "
+        f"controls. Right: the share of the gradient's gain that a step along the credit gets; below zero the step "
+        f"raises the loss. {FEW} samples. Training loss, first and last epoch: "
+        + ", ".join(f"{label} {first:.3g} → {last:.3g}" for label, (first, last) in losses.items())
+        + f". {SETTING}.",
+    )
+
+
+PICTURES: tuple[Callable[[Networks, Networks], Figure], ...] = (
+    growth,
+    reference,
+    direction,
+    depth,
+    concentration,
+    alignment,
+    functional,
+)
+
+
+def figures() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        nets, shells = trained(Path(folder))
+        return [picture(nets, shells) for picture in PICTURES]
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    drawn = figures()
+    for figure in drawn:
+        (FOLDER / f"{figure.name}.svg").write_bytes(draw(figure, "svg"))
+    values = {figure.name: figure.to_json() for figure in drawn}
+    (FOLDER / "pictures.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
