@@ -11,7 +11,7 @@ import torch
 
 from walkback.bench import BENCHES, costs
 from walkback.bench.benches import data, diagnose, fleet, loop, rules, scaling, startup
-from walkback.bench.crew import Crew, shares
+from walkback.bench.crew import Crew
 from walkback.bench.loader import PerSample, pictures
 from walkback.bench.plain import plain_loop, plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row, Spread
@@ -229,17 +229,6 @@ class TestImages:
 
 
 class TestCrew:
-    def test_fleets_go_to_the_process_with_the_fewest_models(self):
-        assert shares(["aaa", "bb", "cc", "d"], 2) == [["aaa", "d"], ["bb", "cc"]]
-        assert shares(["aaa"], 2) == [["aaa"]]
-
-    def test_each_method_is_cut_into_as_many_fleets_as_there_are_processes(self):
-        recipes = [recipe for method in ("bp", "dfa") for recipe in scale(True).recipes(method, range(3))]
-        even = loop._even(recipes, 2)
-        assert [len(fleet) for fleet in even] == [2, 1, 2, 1]
-        assert {recipe.name for fleet in even for recipe in fleet} == {recipe.name for recipe in recipes}
-        assert all(len({recipe.bucket() for recipe in fleet}) == 1 for fleet in even)
-
     def test_a_process_trains_when_told_and_ends_when_closed(self):
         size = scale(True)
         crew = Crew([[size.recipes("bp", range(2))]], size.load())

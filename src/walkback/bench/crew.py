@@ -55,14 +55,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def shares(groups: Sequence[Sequence[Recipe]], count: int) -> list[list[Sequence[Recipe]]]:
-    """Fleets handed out in turn, each to the process that has the fewest models so far; idle ones are left out."""
-    found: list[list[Sequence[Recipe]]] = [[] for _ in range(count)]
-    for group in groups:
-        min(found, key=lambda fleets: sum(map(len, fleets))).append(group)
-    return [fleets for fleets in found if fleets]
-
-
 def _work(pipe: Connection[str, str], fleets: Sequence[Sequence[Recipe]], data: Dataset) -> None:
     torch.set_num_threads(1)
     drivers = [Fleet(recipes, data, torch.device("cpu")) for recipes in fleets]

@@ -14,7 +14,7 @@ from walkback.studies.study import Study
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.sweep import Course, options_json, shared_memory
 from walkback.sweeping.sweep import Listener as SweepListener
-from walkback.training.plan import Group, evened
+from walkback.training.plan import Group, evened, shared_out
 
 SHARES = 2
 """Shares for each process: their times are predicted, so that the last one should not be long."""
@@ -37,7 +37,7 @@ class Processes:
         # Trained already and not yet measured: they belong to no fleet any more.
         fleeted = {recipe.name for group in groups for recipe in group.recipes}
         rest = tuple(recipe for recipe in recipes if recipe.name not in fleeted)
-        shares = _shares(groups, SHARES * self._count)
+        shares = [_together(share) for share in shared_out(groups, SHARES * self._count)]
         if rest:
             shares.append(Group(rest, "single", 0.0, 0, 0))
         jobs = [self._job(share, studies, scale, shared) for share in shares]
@@ -62,14 +62,6 @@ class Processes:
             # By the clock on the wall: a share waits for its turn.
             "until": None if options.max_seconds is None else time.time() + options.max_seconds,
         }
-
-
-def _shares(groups: Sequence[Group], count: int) -> list[Group]:
-    """Fleets put together so that all shares take about the same time; the longest fleets are given out first."""
-    shares: list[list[Group]] = [[] for _ in range(min(count, len(groups)))]
-    for group in sorted(groups, key=lambda group: -group.seconds):
-        min(shares, key=lambda share: sum(each.seconds for each in share)).append(group)
-    return [_together(share) for share in sorted(shares, key=lambda share: -sum(each.seconds for each in share))]
 
 
 def _together(groups: Sequence[Group]) -> Group:

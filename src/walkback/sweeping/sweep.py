@@ -74,11 +74,14 @@ def recipes_of(grid: GridFile) -> list[Recipe]:
     return with_baselines(asked) if grid.baselines else asked
 
 
-def jobs_of(recipes: Sequence[Recipe], options: Options) -> list[Group]:
-    """The fleets that are still to be trained; each is a job."""
+def jobs_of(recipes: Sequence[Recipe], options: Options, at_once: int | None = None) -> list[Group]:
+    """The fleets that are still to be trained; each is a job. `at_once` processors share them."""
     # Workers elsewhere may have a GPU where this machine has none; they plan again with the memory they find.
     is_elsewhere = options.device == "cuda" and not torch.cuda.is_available()
-    return plan_rest(recipes, replace(options, resume=True, device="cpu" if is_elsewhere else options.device))
+    groups = plan_rest(recipes, replace(options, resume=True, device="cpu" if is_elsewhere else options.device))
+    if at_once is None or options.device == "cuda" or choose_device(options.device).type == "cuda":
+        return groups
+    return evened(groups, at_once, is_begun=lambda recipe: (options.out / recipe.name).exists())
 
 
 def shared_memory(options: Options, at_once: int) -> Options:
@@ -92,9 +95,7 @@ def sweep(
 ) -> Swept:
     """Have every run trained that is not finished; no more than `at_once` jobs are handed out at a time."""
     try:
-        groups = jobs_of(recipes, options)
-        if at_once and options.device != "cuda":
-            groups = evened(groups, at_once, is_begun=lambda recipe: (options.out / recipe.name).exists())
+        groups = jobs_of(recipes, options, at_once)
         listener.planned(groups, len(recipes) - sum(len(group.recipes) for group in groups))
         with explained(options.out, "create"):
             options.out.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ guessed: a step's operations are counted, and what they take on the device is me
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +23,8 @@ SMALL_STEP = 2e8
 LARGE_PRODUCT = 2e8
 """Floating-point operations of a step's mean product from which shells are trained in fleets of their own: that spares
 the gradients of their frozen blocks, which for smaller products cost less than another round of launches."""
+WORTH_CUTTING = 5.0
+"""Seconds that the longest share must be over the fair one before fleets are cut for it."""
 STATIC_COPIES = 4
 """Leaf-sized tensors kept for each leaf: weight, gradient, two moments."""
 
@@ -88,20 +89,33 @@ def halves(group: Group) -> tuple[Group, Group]:
     return _part(group, group.recipes[:middle]), _part(group, group.recipes[middle:])
 
 
-def evened(groups: Sequence[Group], workers: int, is_begun: Callable[[Recipe], bool] = lambda _: False) -> list[Group]:
-    """The same models in fleets of which none takes longer than a worker's fair share: no core waits for the last one.
+def shared_out(groups: Sequence[Group], workers: int) -> list[list[Group]]:
+    """Each worker's fleets, about the same time for all: the longest go first, each to whoever has least to do."""
+    shares: list[list[Group]] = [[] for _ in range(workers)]
+    for group in sorted(groups, key=lambda group: -group.seconds):
+        min(shares, key=_seconds).append(group)
+    return [share for share in shares if share]
 
-    Runs that are begun stay in the company they were begun in.
+
+def evened(groups: Sequence[Group], workers: int, is_begun: Callable[[Recipe], bool] = lambda _: False) -> list[Group]:
+    """The same models in fleets that can be shared out evenly, so that no core waits for the last one.
+
+    Fleets are cut in two for it, and the longest come first; runs that are begun stay in the company they were begun
+    in.
     """
-    fair = sum(group.seconds for group in groups) / workers
-    waiting, found = deque(groups), []
-    while waiting:
-        group = waiting.popleft()
-        if len(group.recipes) == 1 or group.seconds <= 1.05 * fair or any(map(is_begun, group.recipes)):
-            found.append(group)
-        else:
-            waiting.extendleft(reversed(halves(group)))
+    found, fair = list(groups), _seconds(groups) / workers
+    while found:
+        longest = max(shared_out(found, workers), key=_seconds)
+        cut = [group for group in longest if len(group.recipes) > 1 and not any(map(is_begun, group.recipes))]
+        if not cut or _seconds(longest) <= max(1.1 * fair, fair + WORTH_CUTTING):
+            break
+        found.remove(cut[0])
+        found = sorted([*found, *halves(cut[0])], key=lambda group: -group.seconds)
     return found
+
+
+def _seconds(groups: Sequence[Group]) -> float:
+    return sum(group.seconds for group in groups)
 
 
 def _part(group: Group, members: tuple[Recipe, ...]) -> Group:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from walkback.bench.crew import Crew, cores, shares
+from walkback.bench.crew import Crew, cores
 from walkback.bench.loader import batches, loader_epoch, pictures
 from walkback.bench.plain import plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row
@@ -23,7 +23,7 @@ from walkback.data.tensors import Tensors
 from walkback.studies import run as training
 from walkback.training.driver import prepare
 from walkback.training.fleet import Fleet
-from walkback.training.plan import Group, evened, suitable_threads
+from walkback.training.plan import Group, evened, shared_out, suitable_threads
 from walkback.training.recipe import Recipe, resolve
 
 STEPS = 40
@@ -50,7 +50,7 @@ def run(options: Options) -> Result:
     notes.append(f"{TRAIN}: one process, fleets of {_sizes([group.recipes for group in groups])}.")
     if device.type == "cpu":
         planned = evened(_plan(recipes, device, share=cores()), cores())
-        handed = shares([group.recipes for group in planned], cores())
+        handed = [[group.recipes for group in share] for share in shared_out(planned, cores())]
         crews.append(Crew(handed, source.data))
         tasks[SWEEP] = crews[0].epoch
         each = "; ".join(_sizes(share) for share in handed)

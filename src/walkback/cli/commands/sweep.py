@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         at_once = at_once or gpus or max(1, cores() // threads())
         options = shared_memory(options, -(-at_once // max(gpus, 1)))
     if args.dry_run:
-        return _dry_run(jobs_of(recipes, options), args.json)
+        return _dry_run(jobs_of(recipes, options, at_once), args.json)
 
     from rich.console import Console
 
