@@ -162,7 +162,8 @@ TRAIN = [
 
 @pytest.mark.parametrize(("words", "sentence"), TRAIN, ids=[" ".join(words)[:60] for words, _ in TRAIN])
 def test_train_refuses(refused, words, sentence):
-    assert re.search(sentence, refused("train", *TINY, *words))
+    given = TINY[:-2] if any(word.startswith("batch=") for word in words) else TINY
+    assert re.search(sentence, refused("train", *given, *words))
 
 
 @pytest.mark.parametrize("word", ["--method", "--arch", "--data", "--epochs", "--out", "--device"])

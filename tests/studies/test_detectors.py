@@ -11,6 +11,7 @@ import torch
 import walkback
 from tiny import CPU, arch, pairs, recipe, same_bits, train
 from walkback.core.errors import InputError
+from walkback.core.plain import plain
 from walkback.judge.quantities import quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detect import Detectors, Sight
@@ -122,7 +123,7 @@ def test_states_that_outgrow_their_format_raise_the_growth_detector():
     params = {name: leaf * 1e30 if name.startswith("blocks.1.") else leaf for name, leaf in params.items()}
     (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
     assert seen.overflow is not None
-    row = run.plain(seen.to_json())
+    row = plain(seen.to_json())
     json.dumps(row, allow_nan=False)
     thresholds = DiagnosticThresholds()
     assert fires("D1", thresholds)(row)
@@ -133,7 +134,7 @@ def test_a_gradient_of_zero_raises_the_reference_detector_and_has_no_direction()
     made = recipe("dfa")
     params = {name: leaf * 0 if name.startswith("head.") else leaf for name, leaf in made.params().items()}
     (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
-    row = run.plain(seen.to_json())
+    row = plain(seen.to_json())
     assert row["grad_top"] == 0
     assert row["direction"] is None
     assert row["cosine"] == [None] * (made.net.depth + 1)
