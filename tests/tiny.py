@@ -35,7 +35,7 @@ CHEAP: dict[str, dict[str, Scalar]] = {"ep": {"steps": 4}}
 """Settings that make a rule quick; its mathematics has tests of its own."""
 EVERYWHERE = ("bp", "fa", "dfa")
 """Rules that are always tested on every network; the others are on `resmlp`, and on the rest in `make test-all`."""
-DRIVEN = ("dfa", "kp", "credit_bridge", "node_perturbation", "ep")
+DRIVEN = ("dfa", "kp", "credit_bridge", "node_perturbation", "ep_short")
 """Rules that ask all there is of a driver: fixed state, one that follows the weights, a learned one that is derived
 twice, noise, and a long program in double precision."""
 CPU = torch.device("cpu")

@@ -344,7 +344,7 @@ class TestFullDisk:
         assert said.endswith("No space left on device. The disk is full: free some space, or use another folder.")
 
     @pytest.mark.parametrize(
-        "operation", [pytest.param(n, marks=() if n in (1, 7, 13) else pytest.mark.slow) for n in range(1, 16, 2)]
+        "operation", [pytest.param(n, marks=() if n == 7 else pytest.mark.slow) for n in range(1, 16, 2)]
     )
     def test_a_disk_that_fills_up_in_training_leaves_runs_that_can_be_gone_on_with(
         self, here, capsys, fill, operation, monkeypatch

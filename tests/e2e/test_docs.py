@@ -72,6 +72,7 @@ def test_python_on_the_pages_runs(page, code, shown, tmp_path, monkeypatch, caps
     assert not shown or same(shown, printed), printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", CONSOLES, ids=_name)
 def test_console_on_the_pages_runs(page, tmp_path):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}

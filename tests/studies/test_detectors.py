@@ -141,7 +141,7 @@ def test_a_gradient_of_zero_raises_the_reference_detector_and_has_no_direction()
     assert fires("D2", DiagnosticThresholds())(row)
 
 
-@pytest.mark.parametrize("driver", ["single", "fleet"])
+@pytest.mark.parametrize("driver", ["single", pytest.param("fleet", marks=pytest.mark.slow)])
 def test_watching_changes_no_bit(tmp_path, driver):
     given = {**GRID, "seeds": [1, 2], "driver": driver}
     methods = ["dfa", "kp", "node_perturbation"] if driver == "fleet" else ["dfa"]
@@ -190,6 +190,7 @@ class Dies:
         return self._watcher.after_epoch(*words, **named)
 
 
+@pytest.mark.slow
 def test_the_log_is_the_same_after_an_interruption(tmp_path):
     given = {**GRID, "seeds": [1, 2], "checkpoint_seconds": 0}
     whole = walkback.train(["dfa", "brsf"], out=tmp_path / "whole", watch=1, **given)

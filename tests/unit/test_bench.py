@@ -104,7 +104,14 @@ class InThisProcess:
 
 
 class TestBenches:
-    @pytest.mark.parametrize("name", [name for name in BENCHES.names() if name != "rules"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.slow if name in ("scaling", "loop") else ())
+            for name in BENCHES.names()
+            if name != "rules"
+        ],
+    )
     def test_each_runs_and_its_result_survives_json(self, name, monkeypatch):
         monkeypatch.setattr(loop, "Crew", InThisProcess)
         result = BENCHES.get(name)(QUICK)
@@ -118,6 +125,7 @@ class TestBenches:
         names = ["bp", "dfa", "kp"]
         assert [row.what for row in result.rows] == [f"{name}, {where}" for where in ("alone", "M=2") for name in names]
 
+    @pytest.mark.slow
     def test_fleets_of_every_architecture(self):
         result = fleet.run(Options(quick=True, device="cpu", archs=tuple(ARCHS.names()), methods=("bp",)))
         well_formed(result)

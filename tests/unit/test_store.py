@@ -190,6 +190,7 @@ class TestKills:
                 break
         assert 1 in again.checkpoint_epochs()
 
+    @pytest.mark.slow
     def test_a_fleets_checkpoints_and_going_back_to_them(self, tmp_path):
         """Two members; a second kill comes while the first one's damage is being mended."""
         after = set()
