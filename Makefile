@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA ?= .data
 
-.PHONY: install demo test test-all check bench docs clean
+.PHONY: install demo test suite test-all check bench docs clean
 
 install: $(STAMP)
 
@@ -26,8 +26,12 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# Side by side: what is checked without running takes one core half a minute.
+test: install
+	@$(MAKE) --no-print-directory -j 2 check suite
+
 # One torch thread for each of two test processes is faster than two threads in one.
-test: check
+suite: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # What only some users need: trainers, loggers, sweep engines. Their tests are skipped without it.

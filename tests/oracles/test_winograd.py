@@ -51,7 +51,7 @@ def far(ours, theirs):
 
 
 @given(batch=FEW, groups=FEW, inner=FEW, out=FEW, height=SIDE, width=SIDE, seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_all_three_passes_are_the_convolutions(batch, groups, inner, out, height, width, seed):
     x, weight, credit = drawn(batch, groups, inner, out, height, width, seed)
     ours = passes(x, weight, credit, groups)
@@ -144,7 +144,11 @@ def test_an_inputs_tiles_are_made_once_for_the_forward_pass_and_the_weight_gradi
         assert far(ours, theirs) < 1e-14
 
 
-@pytest.mark.parametrize("method", ["bp", "fa:site=input", "dfa:scale=unit_error,site=input"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param("bp", marks=pytest.mark.slow), "fa:site=input"]
+    + [pytest.param("dfa:scale=unit_error,site=input", marks=pytest.mark.slow)],
+)
 def test_a_fleets_step_is_the_same_with_winograds_convolutions(method, monkeypatch):
     recipes = [tiny.recipe(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
     traced = []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import walkback
-from tiny import CPU, arch, pairs, recipe, same_bits, train
+from tiny import CPU, arch, driven_pairs, recipe, same_bits, train
 from walkback.core.errors import InputError
 from walkback.core.plain import plain
 from walkback.judge.quantities import quantities
@@ -65,7 +65,7 @@ def assert_alike(seen, wanted, tolerance):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rule", "net"), pairs())
+@pytest.mark.parametrize(("rule", "net"), driven_pairs())
 def test_a_sight_equals_the_full_measurement(rule, net, dtype):
     made = recipe(rule, arch=arch(net), dtype=dtype)
     driver = Single(made, made.source.load(None), CPU)
@@ -75,7 +75,7 @@ def test_a_sight_equals_the_full_measurement(rule, net, dtype):
     assert_alike(seen, sight_of_measurement(made, snapshot, x, y), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize(("rule", "net"), pairs())
+@pytest.mark.parametrize(("rule", "net"), driven_pairs())
 def test_a_fleet_sees_what_its_models_see_alone(rule, net):
     made = [recipe(rule, arch=arch(net), seeds=seed) for seed in (1, 2)]
     data = made[0].source.load(None)
