@@ -146,8 +146,11 @@ def test_an_inputs_tiles_are_made_once_for_the_forward_pass_and_the_weight_gradi
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param("bp", marks=pytest.mark.slow), "fa:site=input"]
-    + [pytest.param("dfa:scale=unit_error,site=input", marks=pytest.mark.slow)],
+    [
+        pytest.param("bp", marks=pytest.mark.slow),
+        "fa:site=input",
+        pytest.param("dfa:scale=unit_error,site=input", marks=pytest.mark.slow),
+    ],
 )
 def test_a_fleets_step_is_the_same_with_winograds_convolutions(method, monkeypatch):
     recipes = [tiny.recipe(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
