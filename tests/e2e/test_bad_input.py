@@ -166,6 +166,13 @@ def test_train_refuses(refused, words, sentence):
     assert re.search(sentence, refused("train", *given, *words))
 
 
+def test_a_wrong_value_is_not_taken_for_a_wrong_option(refused):
+    said = refused("train", "--epochs", "many")
+    assert "invalid int value: 'many'" in said
+    assert "Did you mean" not in said
+    assert "Did you mean --epochs?" in refused("train", "--epochz", "3")
+
+
 @pytest.mark.parametrize("word", ["--method", "--arch", "--data", "--epochs", "--out", "--device"])
 def test_an_option_without_its_value_is_refused(refused, word):
     assert f"argument {word}: expected" in refused("train", word)
