@@ -439,10 +439,12 @@ class TestCosts:
             return Result("rules", "ms", "bp steps", 1, rows).to_json()
 
         for price, device in ((0.9, "cuda: big"), (0.8, "cpu: old"), (0.7, "cpu: new")):
-            costs.package({**found(price), "device": device, "started": "now", "load": 3.0})
+            about = {"command": "walkback bench rules --out 'my folder/x' --quick", "started": "now", "load": 3.0}
+            costs.package({**found(price), "device": device, **about})
         assert costs.bp_steps("dfa") == {"cpu: new": {"M=8": 0.7}, "cuda: big": {"M=8": 0.9}}
         assert costs.bp_steps("fa") == costs.bp_steps("theirs") == {}
         assert all("started" not in document for document in costs.packaged())
+        assert {document["command"] for document in costs.packaged()} == {"walkback bench rules --quick"}
 
     def test_it_is_listed(self, capsys):
         assert main(["ls", "methods", "--json"]) == 0
