@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -48,11 +47,6 @@ class Crew:
             pipe.close()
         for process in self._processes:
             process.join()
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _work(pipe: Connection[str, str], fleets: Sequence[Sequence[Recipe]], data: Dataset) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from walkback.training.recorded import finish
+
 
 def interleaved(
     tasks: Mapping[str, Callable[[], object]],
@@ -42,20 +44,14 @@ def interleaved(
 
 
 def _seconds(task: Callable[[], object], times: int, device: torch.device) -> float:
-    _finish(device)
+    finish(device)
     start = time.perf_counter()
     for _ in range(times):
         task()
-    _finish(device)
+    finish(device)
     return (time.perf_counter() - start) / times
 
 
 def round_seconds(device: torch.device, quick: bool) -> float:
     """How long a task is timed at once: on a GPU long enough that launching it is no part of the time."""
     return 0.3 if device.type == "cuda" and not quick else 0.0
-
-
-def _finish(device: torch.device) -> None:
-    """A GPU is still at work when the host goes on."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -138,11 +138,6 @@ def environment(gpu: str | None) -> dict[str, str]:
     return own if gpu is None else own | {"CUDA_VISIBLE_DEVICES": gpu}
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def threads() -> int:
     """The threads of one worker."""
     text = os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]

@@ -43,3 +43,9 @@ def record(work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
     with torch.cuda.graph(graph):
         result = work()
     return graph, result
+
+
+def finish(device: torch.device) -> None:
+    """Wait: a GPU is still at work when the host goes on."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

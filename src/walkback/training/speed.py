@@ -1,14 +1,15 @@
 """How fast a device is: measured, for a prediction of what training will take.
 
 Products are timed one by one, each as large as it is for all models of a fleet together. What is between them moves
-bytes and starts kernels; both are counted, and priced by a measured copy and by what a start takes.
+bytes and starts kernels; both are counted, and priced by a measured copy and by what a start takes. The constants below
+fit steps that were timed on an H200 and on two cores.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -17,13 +18,13 @@ from torch import Tensor
 from walkback.training.count import Count, Layout, Product
 from walkback.training.memory import is_out_of_memory
 from walkback.training.program import BANDWIDTH, COMPILE_SECONDS, LAUNCH
-from walkback.training.recorded import record
+from walkback.training.recorded import finish, record
 from walkback.training.split_products import parts
 
 ADAMW_PASSES = 8
 """Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
-UNFUSED = 2.4
-"""Kernels of a traced step for each operation of one model's step: under vmap some operations become several."""
+UNFUSED, FUSED = 2.4, 0.6
+"""Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
 NODES = 4
 """Nodes of a traced step for each operation of one model's step."""
 LOOKING = 0.07
@@ -32,7 +33,6 @@ START_SECONDS = (0.3, 5e-3)
 """To build, trace and record a fleet: at the least, and for each operation of one model's step."""
 EAGER_LAUNCH = 6e-6
 """Seconds for each operation of a traced step on the CPU."""
-"""Shares and factors here were measured on an H200 and on two cores of a Xeon (benchmarks/README.md)."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Speed:
     """What a device does in a second."""
 
     device: torch.device
-    bandwidth: float = 0.0
+    bandwidth: float
     """Bytes copied, read and written counted."""
-    timed: Callable[[Product, int, torch.device], float] = field(default=lambda *_: 0.0, compare=False)
+    timed: Callable[[Product, int, torch.device], float]
     """Seconds of a product for so many models."""
 
     @staticmethod
@@ -60,7 +60,7 @@ class Speed:
             each = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
             return begin + (1 + LOOKING) * steps * each
         plain = products + update + UNFUSED * (traffic + count.small_operations * LAUNCH)
-        fused = products + update + traffic + 0.6 * count.small_operations * LAUNCH
+        fused = products + update + traffic + FUSED * count.small_operations * LAUNCH
         least, per_node = COMPILE_SECONDS
         compiling = least + per_node * NODES * operations
         return begin + min((1 + LOOKING) * steps * plain, compiling + (1 + LOOKING) * steps * fused)
@@ -173,14 +173,9 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
         work = graph.replay
     found: list[float] = []
     while len(found) < 2 or (len(found) < 6 and sum(found) < 2e-3):
-        _wait(device)
+        finish(device)
         start = time.perf_counter()
         work()
-        _wait(device)
+        finish(device)
         found.append(time.perf_counter() - start)
     return min(found)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import torch
 
-from walkback.bench.crew import Crew, cores
+from walkback.bench.crew import Crew
 from walkback.bench.loader import batches, loader_epoch, pictures
 from walkback.bench.plain import plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, MANY_EPOCHS, TINY_ARCHS
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.core.config import grid
+from walkback.core.machine import cores
 from walkback.data.tensors import NAME as OWN_DATA
 from walkback.data.tensors import Tensors
 from walkback.studies import run as training

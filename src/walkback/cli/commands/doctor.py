@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, WalkbackError
+from walkback.core.machine import cores
 
 Finding = tuple[bool, str]
 """Whether all is well, and what was seen."""
@@ -70,8 +71,7 @@ def _device() -> Finding:
     from walkback.studies.provenance import describe
     from walkback.studies.run import choose_device
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return True, f"{describe(choose_device('auto'))}; {cores} cores, torch uses {torch.get_num_threads()}"
+    return True, f"{describe(choose_device('auto'))}; {cores()} cores, torch uses {torch.get_num_threads()}"
 
 
 def _step() -> Finding:

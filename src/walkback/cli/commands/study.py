@@ -79,9 +79,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _settling(args: argparse.Namespace) -> Settles:
     """Here where one process is enough, and otherwise in several."""
+    from walkback.core.machine import cores
     from walkback.studies.conduct import settle
     from walkback.studies.run import choose_device
-    from walkback.sweeping.executor import cores, threads
+    from walkback.sweeping.executor import threads
 
     count = args.processes
     if count is None:

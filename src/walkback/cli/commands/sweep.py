@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--slurm is for --executor slurm, not for {args.executor}.")
     slurm, memory = slurm_settings(args.slurm), memory_of(args.memory)
 
+    from walkback.core.machine import cores
     from walkback.studies.run import Options, choose_device
-    from walkback.sweeping.executor import cores, threads
+    from walkback.sweeping.executor import threads
     from walkback.sweeping.grid_file import read_grid
     from walkback.sweeping.sweep import jobs_of, recipes_of, shared_memory, sweep
 
@@ -142,7 +143,7 @@ def _executor(args: argparse.Namespace, options: Options, at_once: int | None, s
 
         return SlurmExecutor(options.out.resolve() / ".slurm", slurm, wants_gpu=options.device == "cuda")
     if args.executor == "ray":
-        from walkback.sweeping.executor import cores
+        from walkback.core.machine import cores
         from walkback.sweeping.ray_executor import RayExecutor
 
         return RayExecutor(at_once or cores(), wants_gpu=options.device == "cuda")
