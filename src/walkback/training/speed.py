@@ -19,7 +19,7 @@ from walkback.training.count import Count, Layout, Product
 from walkback.training.memory import is_out_of_memory
 from walkback.training.program import BANDWIDTH, COMPILE_SECONDS, LAUNCH
 from walkback.training.recorded import finish, record
-from walkback.training.split_products import parts
+from walkback.training.split_products import cuts, product_in_parts
 
 ADAMW_PASSES = 8
 """Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
@@ -97,14 +97,8 @@ def _stacked(layout: Layout, models: int, product: Product, device: torch.device
 
 
 def _matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
-    (batch, rows, terms), columns = left.shape, right.shape[-1]
-    count = parts(batch, rows, terms, columns)
-    is_cut = left.device.type == "cuda" and left.mT.is_contiguous() and right.is_contiguous()
-    if count == 1 or not is_cut:
-        return lambda: torch.bmm(left, right)
-    lefts = left.mT.reshape(batch * count, terms // count, rows).mT
-    rights = right.reshape(batch * count, terms // count, columns)
-    return lambda: torch.bmm(lefts, rights).view(batch, count, rows, columns).sum(1)
+    count = cuts(left, right) if left.device.type == "cuda" else 1
+    return lambda: product_in_parts(left, right, count)
 
 
 def _convolution(product: Product, models: int, device: torch.device) -> Callable[[], object]:

@@ -7,11 +7,11 @@ tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from walkback.training.inlining import inlined
 
 TILE = 64
 """Results are computed in squares of about this size, each by one multiprocessor."""
@@ -20,13 +20,11 @@ TILES = 1200
 LEAST_TERMS = 256
 """Terms below which cutting up costs more than it gains."""
 
-aten = torch.ops.aten
-
 
 def split_products(program: GraphModule) -> int:
     """Rewrite the program in place; how many products were cut."""
-    found = [node for node in program.graph.nodes if node.target is aten.bmm.default]
-    return sum(_split(program.graph, node) for node in found)
+    found = [node for node in program.graph.nodes if node.target is torch.ops.aten.bmm.default]
+    return sum(map(_split, found))
 
 
 def parts(batch: int, rows: int, terms: int, columns: int) -> int:
@@ -38,42 +36,32 @@ def parts(batch: int, rows: int, terms: int, columns: int) -> int:
     return count
 
 
-def _split(graph: Graph, node: Node) -> bool:
+def cuts(left: Tensor, right: Tensor) -> int:
+    """Into how many products [b, m, k] x [b, k, n] is cut. Where that were no mere view, copies would cost what cutting
+    gains: into one."""
+    is_view = left.movedim(-1, 1).is_contiguous() and right.is_contiguous()
+    (batch, rows, terms), columns = left.shape, right.shape[-1]
+    return parts(batch, rows, terms, columns) if is_view else 1
+
+
+def product_in_parts(left: Tensor, right: Tensor, count: int) -> Tensor:
+    """The product [b, m, k] x [b, k, n], its terms added up in `count` parts at once."""
+    if count == 1:
+        return torch.bmm(left, right)
+    (batch, rows, terms), columns = left.shape, right.shape[-1]
+    # [b, m, k] -> [b, count, m, k / count] -> [b * count, ...]
+    lefts = left.reshape(batch, rows, count, terms // count).transpose(1, 2).reshape(batch * count, rows, -1)
+    rights = right.reshape(batch * count, terms // count, columns)
+    return torch.bmm(lefts, rights).view(batch, count, rows, columns).sum(1)
+
+
+def _split(node: Node) -> bool:
     left, right = node.args
     assert isinstance(left, Node)
     assert isinstance(right, Node)
-    (batch, rows, terms), columns = left.meta["val"].shape, right.meta["val"].shape[-1]
-    count = parts(batch, rows, terms, columns)
-    if count == 1 or not (_is_slow_axis(left, -1) and _is_slow_axis(right, 1)):
+    count = cuts(left.meta["val"], right.meta["val"])
+    if count == 1:
         return False
-    length = terms // count
-
-    def call(function: Callable[..., Any], *arguments: Any) -> Node:
-        new = graph.call_function(function, arguments)
-        # The result's shape, for whoever reads the rewritten program.
-        new.meta["val"] = function(*(_shape(each) if isinstance(each, Node) else each for each in arguments))
-        return new
-
-    with graph.inserting_before(node):
-        # [b, m, k] -> [b, count, m, k / count] -> [b * count, ...]
-        apart = call(aten.transpose.int, call(aten.reshape.default, left, [batch, rows, count, length]), 1, 2)
-        lefts = call(aten.reshape.default, apart, [batch * count, rows, length])
-        rights = call(aten.reshape.default, right, [batch * count, length, columns])
-        products = call(aten.bmm.default, lefts, rights)
-        stacked = call(aten.view.default, products, [batch, count, rows, columns])
-        total = call(aten.sum.dim_IntList, stacked, [1])
-    node.replace_all_uses_with(total)
-    graph.erase_node(node)
+    node.replace_all_uses_with(inlined(lambda a, b: product_in_parts(a, b, count), node, [left, right]))
+    node.graph.erase_node(node)
     return True
-
-
-def _is_slow_axis(node: Node, axis: int) -> bool:
-    """Whether cutting this axis of [b, ., .] is a mere view. Copies would cost what cutting gains."""
-    value: torch.Tensor = node.meta["val"]
-    return value.movedim(axis, 1).is_contiguous()
-
-
-def _shape(node: Node) -> torch.Tensor:
-    """A tensor without values that is laid out like the node's result."""
-    value: torch.Tensor = node.meta["val"]
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")

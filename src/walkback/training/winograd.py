@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten
 
+from walkback.training.inlining import inlined
 from walkback.training.split_products import parts
 
 CONSTANT = "winograd_lift"
@@ -187,7 +187,7 @@ def _rewrite_forward(node: Node, lift: Node) -> None:
         return y + bias[0].view(-1, 1, 1) if bias else y
 
     inputs = [x, weight, lift] + ([] if bias is None else [bias])
-    node.replace_all_uses_with(_inlined(whole, node, inputs))
+    node.replace_all_uses_with(inlined(whole, node, inputs))
 
 
 def _rewrite_backward(node: Node, lift: Node) -> None:
@@ -201,20 +201,7 @@ def _rewrite_backward(node: Node, lift: Node) -> None:
         which = _arguments(user)[1]
         function, inputs = passes[which]
         if wanted[which]:
-            user.replace_all_uses_with(_inlined(function, node, inputs))
-
-
-def _inlined(function: Callable[..., Tensor], before: Node, inputs: list[Any]) -> Node:
-    """The function's own operations, put into the program's graph before a node."""
-    with FakeTensorMode():
-        vals = [node.meta["val"] for node in inputs]
-        stand_ins = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device) for v in vals]
-        piece = make_fx(function)(*stand_ins)
-    taken = dict(zip((node for node in piece.graph.nodes if node.op == "placeholder"), inputs, strict=True))
-    with before.graph.inserting_before(before):
-        result = before.graph.graph_copy(piece.graph, taken)
-    assert isinstance(result, Node)
-    return result
+            user.replace_all_uses_with(inlined(function, node, inputs))
 
 
 def _merge_equal(graph: Graph, ours: set[Node]) -> None:
