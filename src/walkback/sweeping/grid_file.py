@@ -1,12 +1,6 @@
 """A grid in a file: every list is multiplied out.
 
-methods: [bp, fa, "dfa:scale=unit_error,site=input"]
-arch: [resmlp, "resmlp:d=512,depth=2"]
-data: cifar10
-seeds: [42, 123, 456]
-epochs: 100
-settings: {lr: [1e-3, 3e-4], augment: crop_flip_black}
-baselines: true
+`walkback sweep --help` shows one.
 """
 
 from __future__ import annotations
