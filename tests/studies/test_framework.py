@@ -24,7 +24,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render import story_pages
 from walkback.studies import conduct as conducting
 from walkback.studies import scale as scales
-from walkback.studies import store
+from walkback.studies import run, store
 from walkback.studies.conduct import conduct, tell
 from walkback.studies.diagnosis import Judging
 from walkback.studies.laboratory import Laboratory
@@ -195,6 +195,12 @@ class TestInterrupted:
         assert 1 <= len(again) < len(epochs)
         assert pages(tmp_path) == pages(whole)
 
+    def test_a_fleet_is_measured_before_the_next_is_trained(self, tmp_path):
+        self.interrupted(tmp_path, run, "_train_group", 1)
+        finished = [path.parent for path in (tmp_path / "runs").glob(f"*/{store.MODEL}")]
+        assert finished
+        assert all((path / "measurements.npz").is_file() for path in finished)
+
     @pytest.mark.parametrize("number", [0, 2])
     def test_between_two_measurements(self, copied, epochs, whole, number, monkeypatch):
         for path in (copied / "runs").glob("*/measurements.npz"):
@@ -244,7 +250,7 @@ class TestInterrupted:
             path.unlink()
         done = conduct(MINI, SCALE, options(copied, max_seconds=1e-9), Listener())
         assert done.stories == ()
-        assert done.unmeasured == done.unfinished == 4 + 1
+        assert done.unmeasured == done.unfinished == 4
         assert conduct(MINI, SCALE, options(copied), Listener()).unfinished == 0
         assert not epochs
         assert pages(copied) == pages(whole)

@@ -95,15 +95,23 @@ def settle(
     settled = [recipe.name for recipe in recipes if recipe not in left]
     if settled:
         listener.skipped(settled)
-    # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at.
-    watcher = Watcher(closely=_closely([*all_studies().values(), *studies.values()], scale))
+
+    def measure(runs: Sequence[store.Run]) -> None:
+        wanted = {run.name for run in runs}
+        _measure([job for job in jobs if job.recipe.name in wanted], folder, run.Listener(), math.inf)
+
+    # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at. And it is
+    # measured as soon as it is trained: then only numbers are needed of it, however the rest ends.
+    closely = _closely([*all_studies().values(), *studies.values()], scale)
+    watcher = Watcher(closely=closely, finished=measure)
     training = replace(options, out=folder, resume=True)
     run.train([recipe.config for recipe in left], training, listener, observer=watcher)
     results = tuple(run.result_of(recipe, folder) for recipe in recipes)
-    if any(result.status != "done" for result in results):
-        return Settled(results)
-    _refuse_unseen(recipes, _closely(studies.values(), scale), folder)
-    return Settled(results, _measure(jobs, folder, listener, deadline))
+    done = {result.run for result in results if result.status == "done"}
+    finished = [recipe for recipe in recipes if recipe.name in done]
+    _refuse_unseen(finished, _closely(studies.values(), scale), folder)
+    # Those that were trained before this call, and not measured.
+    return Settled(results, _measure([job for job in jobs if job.recipe in finished], folder, listener, deadline))
 
 
 def conduct(
@@ -222,16 +230,15 @@ def _refuse_unseen(recipes: Sequence[Recipe], closely: Mapping[str, Collection[i
 
 def _measure(jobs: Sequence[Job], folder: Path, listener: run.Listener, deadline: float) -> int:
     """Take what is missing, and return how much is left when the time is up."""
-    for done, job in enumerate(jobs):
-        listener.measuring(job.recipe.name, done, len(jobs))
-        found = store.open_run(folder / job.recipe.name, without=(store.MODEL, store.RULE))
-        if _is_measured(found, job.name):
-            continue
+    missing = [job for job in jobs if not _is_settled(folder / job.recipe.name, job.name)]
+    for done, job in enumerate(missing):
         if time.monotonic() >= deadline:
-            return len(jobs) - done
-        taken = job.take(_whole(found), job.recipe)
-        drop_leftovers(found.path / job.name)
-        taken.save(found.path / job.name)
+            return len(missing) - done
+        listener.measuring(job.recipe.name, done, len(missing))
+        path = folder / job.recipe.name
+        taken = job.take(_whole(path), job.recipe)
+        drop_leftovers(path / job.name)
+        taken.save(path / job.name)
     return 0
 
 
@@ -246,8 +253,8 @@ def _is_measured(found: store.Run, name: str) -> bool:
         return False
 
 
-def _whole(found: store.Run) -> store.Run:
+def _whole(path: Path) -> store.Run:
     try:
-        return store.open_run(found.path)
+        return store.open_run(path)
     except InputError as error:
-        raise WalkbackError(f"{found.path} is not measured, and cannot be: {error}") from error
+        raise WalkbackError(f"{path} is not measured, and cannot be: {error}") from error

@@ -59,8 +59,10 @@ def train_group(
         with turn(device) as waited:
             clock.stood_still(waited)
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
-        if results is not None:
-            _finish(driver, members, results, clock)
+            if results is not None:
+                _finish(driver, members, results, clock)
+                if observer:
+                    observer.after_training(members)
     finally:
         for run in members:
             run.unlock()

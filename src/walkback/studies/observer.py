@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,6 +31,8 @@ class Watcher:
     """Epochs between looks."""
     closely: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By run name, the epochs after which it is measured in full."""
+    finished: Callable[[Sequence[Run]], None] = lambda members: None
+    """Told of runs that have just been finished, while the device is still theirs."""
     _known: WeakKeyDictionary[Driver, Detectors] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +51,9 @@ class Watcher:
             tests = TestSet(data, first.dtype, device, batch=SAMPLES).batches()
             self._known[driver] = Detectors(first.net, first.rule, *tests[0], at_once=_at_once(driver, device))
         return [sight.to_json() for sight in self._known[driver].look(driver)]
+
+    def after_training(self, members: Sequence[Run]) -> None:
+        self.finished(members)
 
     def _look_closely(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
         wanted = [driver.epoch in self.closely.get(run.name, ()) for run in members]

@@ -89,11 +89,15 @@ class Listener:
 
 
 class Observer(Protocol):
-    """Looks at models while they train; what it returns goes into their logs."""
+    """Looks at models while they train."""
 
     def after_epoch(
         self, driver: Driver, members: Sequence[store.Run], data: Dataset, device: torch.device
-    ) -> list[dict[str, Any]]: ...
+    ) -> list[dict[str, Any]]:
+        """What goes into each model's row of the log."""
+
+    def after_training(self, members: Sequence[store.Run]) -> None:
+        """These runs have just been finished."""
 
 
 def train(

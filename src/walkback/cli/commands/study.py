@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         bar.close()
     if done.unfinished:
-        what = "measurements are missing" if done.unmeasured else "runs are unfinished"
+        what = "measurements are missing" if done.unfinished == done.unmeasured else "runs are unfinished"
         print(f"walkback: {done.unfinished} {what}; the same command goes on.", file=sys.stderr)
         return EXIT_UNFINISHED
     return _print(args, done.stories)
