@@ -83,11 +83,11 @@ class EquilibriumPropagation(CreditRule):
         beta = torch.as_tensor(self.beta, dtype=dtype)
         energy = _Energy(net, params, trace, beta, dtype)
         errors, slopes = self._relax(energy)
-        samples = len(trace.y)
-        credits = tuple(((e[samples:] - e[:samples]) / (2 * beta)).to(trace.top.dtype) for e in errors)
-        return credits, _logs(trace, credits, [slope / beta for slope in slopes])
+        up, down = errors.chunk(2, dim=1)
+        credits = tuple(((down - up) / (2 * beta)).to(trace.top.dtype))
+        return credits, _logs(trace, credits, slopes / beta)
 
-    def _relax(self, energy: _Energy) -> tuple[list[Tensor], list[Tensor]]:
+    def _relax(self, energy: _Energy) -> tuple[Tensor, Tensor]:
         """The errors eps_0..eps_L of both nudges after all sweeps, and the slopes that the last sweep still saw.
 
         A sweep that raised a sample's energy is undone and its step halved, for this sample alone.
@@ -95,27 +95,28 @@ class EquilibriumPropagation(CreditRule):
         kept = trial = energy.at_rest
         value = torch.full_like(energy.beta, torch.inf)
         eta = torch.as_tensor(self.eta, dtype=value.dtype).to(value).expand(value.shape)
-        slopes: list[Tensor] = []
+        slopes = kept
         for _ in range(self.steps):
             at = energy.at(trial)
             rose = _rose(value, at.value)
             swept, slopes = self._sweep(at, eta)
             # Where the energy rose, this turn only goes back; the next one steps from there.
-            trial, kept = _choose(rose, kept, swept), _choose(rose, kept, trial)
+            back = _wide(rose, at.nudge)
+            trial, kept = torch.where(back, kept, swept), torch.where(back, kept, trial)
             value, eta = torch.where(rose, value, at.value), torch.where(rose, eta / 2, eta)
-        rose = _rose(value, energy.at(trial).value)
-        return energy.at(_choose(rose, kept, trial)).errors, slopes
+        last = energy.at(trial)
+        back = _wide(_rose(value, last.value), last.nudge)
+        return energy.at(torch.where(back, kept, trial)).errors, slopes
 
-    def _sweep(self, at: _Point, eta: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _sweep(self, at: _Point, eta: Tensor) -> tuple[Tensor, Tensor]:
         """Every state's displacement after one sweep from this point, and the slopes it went down."""
-        moved, slopes = [], [at.errors[-1] + at.nudge]
-        for layer in reversed(range(len(at.errors))):
-            move = -_wide(eta, slopes[-1]) * slopes[-1]
-            moved.append(at.moves[layer] + move)
-            if layer:
-                error = at.errors[layer] + move if self.sweep == "top_down" else at.errors[layer]
-                slopes.append(at.errors[layer - 1] - error - at.pullbacks[layer - 1](error))
-        return moved[::-1], slopes
+        found = [at.errors[-1] + at.nudge]
+        wide = _wide(eta, at.nudge)
+        for layer in reversed(range(1, len(at.errors))):
+            error = at.errors[layer] - wide * found[-1] if self.sweep == "top_down" else at.errors[layer]
+            found.append(at.errors[layer - 1] - error - at.pullbacks[layer - 1](error))
+        slopes = torch.stack(found[::-1])
+        return at.moves - wide * slopes, slopes
 
     def objection(self, logs: Mapping[str, float]) -> str | None:
         share = logs["ep_zero"]
@@ -131,8 +132,9 @@ class EquilibriumPropagation(CreditRule):
 class _Point(NamedTuple):
     """The energy and its parts at some displacement of the states; both nudges, so 2n samples."""
 
-    moves: list[Tensor]
-    errors: list[Tensor]
+    moves: Tensor
+    """[L + 1, 2n, ...]: all states of a network have one shape, and are kept as one tensor."""
+    errors: Tensor
     """eps_0..eps_L."""
     value: Tensor
     """Each sample's energy [2n]."""
@@ -157,39 +159,39 @@ class _Energy:
         states = [state.to(dtype) for state in trace.states]
         # The states as the trace saw them are the free phase, so branches are taken anew in this precision.
         branches = [net.branch(block, h) for block, h in zip(self._blocks, states[:-1], strict=True)]
-        self._states = [_twice(h) for h in states]
-        self._branches = [_twice(f) for f in branches]
+        self._states = torch.stack([_twice(h) for h in states])
+        self._branches = torch.stack([_twice(f) for f in branches])
         self._target = _twice(trace.target.to(dtype))
         sign = torch.ones_like(trace.losses, dtype=dtype)
         self.beta = torch.cat([beta * sign, -beta * sign])
 
     @property
-    def at_rest(self) -> list[Tensor]:
-        return [torch.zeros_like(h) for h in self._states]
+    def at_rest(self) -> Tensor:
+        return torch.zeros_like(self._states)
 
-    def at(self, moves: list[Tensor]) -> _Point:
-        errors, pullbacks = [moves[0]], []
+    def at(self, moves: Tensor) -> _Point:
+        states = self._states + moves
+        branches, pullbacks = [], []
         for index, block in enumerate(self._blocks):
-            branch, back = vjp(self._branch(block), self._states[index] + moves[index])[:2]
-            # As differences from the free phase: the states themselves would cancel to their rounding.
-            errors.append(moves[index + 1] - moves[index] - (branch - self._branches[index]))
+            branch, back = vjp(self._branch(block), states[index])[:2]
+            branches.append(branch)
             pullbacks.append(_first(back))
-        logits, back = vjp(lambda h: self._net.head(self._head, h), self._states[-1] + moves[-1])[:2]
+        # As differences from the free phase: the states themselves would cancel to their rounding.
+        errors = torch.cat([moves[:1], moves.diff(dim=0) - (torch.stack(branches) - self._branches)])
+        logits, back = vjp(lambda h: self._net.head(self._head, h), states[-1])[:2]
         (slope,) = back(softmax_error(logits, self._target))
-        value = self.beta * sample_losses(logits, self._target)
-        for error in errors:
-            value = value + _squares(error) / 2
+        value = self.beta * sample_losses(logits, self._target) + _squares(errors).sum(0) / 2
         return _Point(moves, errors, value, _wide(self.beta, slope) * slope, pullbacks)
 
     def _branch(self, block: Leaves) -> Callable[[Tensor], Tensor]:
         return lambda h: self._net.branch(block, h)
 
 
-def _logs(trace: Trace, credits: Credits, slopes: list[Tensor]) -> Logs:
+def _logs(trace: Trace, credits: Credits, slopes: Tensor) -> Logs:
     """How far from settled, and how much credit there is beside the gradient; means over the batch."""
     true = _length(trace.top)
     lengths = torch.stack([_length(credit) for credit in credits])
-    slope = torch.stack([_squares(slope) for slope in slopes]).sum(0).sqrt()
+    slope = _squares(slopes).sum(0).sqrt()
     return {
         "ep_residual": (slope.mean() / true.mean()).to(true.dtype),
         "ep_ratio": lengths[-1].mean() / true.mean(),
@@ -211,8 +213,8 @@ def _twice(x: Tensor) -> Tensor:
 
 
 def _squares(x: Tensor) -> Tensor:
-    """Each sample's squared length [n]."""
-    return x.flatten(1).square().sum(-1)
+    """Each sample's squared length at each layer, of values [L + 1, n, ...]."""
+    return x.flatten(2).square().sum(-1)
 
 
 def _length(x: Tensor) -> Tensor:
@@ -221,12 +223,8 @@ def _length(x: Tensor) -> Tensor:
 
 
 def _wide(each: Tensor, like: Tensor) -> Tensor:
-    """One number for each sample, shaped to multiply its features."""
+    """One number for each sample, shaped to go with its features at one layer, and so at all of them."""
     return each.reshape(-1, *(1,) * (like.ndim - 1))
-
-
-def _choose(mask: Tensor, yes: list[Tensor], no: list[Tensor]) -> list[Tensor]:
-    return [torch.where(_wide(mask, a), a, b) for a, b in zip(yes, no, strict=True)]
 
 
 RULE = EquilibriumPropagation
