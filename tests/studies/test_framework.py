@@ -23,8 +23,8 @@ from walkback.core.measurements import Measurements
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render import story_pages
 from walkback.studies import conduct as conducting
-from walkback.studies import scale as scales
 from walkback.studies import run, store
+from walkback.studies import scale as scales
 from walkback.studies.conduct import conduct, tell
 from walkback.studies.diagnosis import Judging
 from walkback.studies.laboratory import Laboratory
