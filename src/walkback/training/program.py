@@ -45,8 +45,13 @@ def quicken(program: GraphModule, steps: int) -> Callable[..., Any]:
     program.recompile()
     if not is_worth_compiling:
         return program
-    # Deterministic: nothing is chosen by timing it, so a run that is continued elsewhere computes the same bits.
-    options: dict[str, str | int | bool | Callable[..., Any]] = {"triton.cudagraphs": False, "deterministic": True}
+    options: dict[str, str | int | bool | Callable[..., Any]] = {
+        "triton.cudagraphs": False,
+        # Nothing is chosen by timing it, so a run that is continued elsewhere computes the same bits.
+        "deterministic": True,
+        # Fused, a concatenation computes all of its parts for every element: EP's sweeps took twice as long.
+        "max_pointwise_cat_inputs": 1,
+    }
     compiled: Callable[..., Any] = torch.compile(program, fullgraph=True, dynamic=False, options=options)
     return compiled
 
