@@ -1,8 +1,9 @@
 """A fleet's step as a flat program of tensor operations, and what makes it quick on a GPU.
 
-The program is traced once: without vmap's own cost in every step, and without what nothing needs. On a GPU products
-with few results and many terms are cut up so that all of the chip works on them, and, where the steps to come pay for
-it, torch's compiler fuses the small operations between the products, those of 3x3 convolutions included.
+The program is traced once: without vmap's own cost in every step, without what nothing needs, and without products that
+serve a LayerNorm's gradients alone. On a GPU products with few results and many terms are cut up so that all of the
+chip works on them, and, where the steps to come pay for it, torch's compiler fuses the small operations between the
+products, those of 3x3 convolutions included.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
 
+from walkback.training.norm_gradients import spare_norm_products
 from walkback.training.split_products import split_products
 from walkback.training.winograd import use_winograd
 
@@ -32,6 +34,7 @@ def flat_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Graph
     """The same function as a list of tensor operations, without those whose results are not used."""
     program = make_fx(lambda *given: function(*given))(*inputs)
     program.graph.eliminate_dead_code()
+    spare_norm_products(program)
     program.recompile()
     return program
 
@@ -45,13 +48,8 @@ def quicken(program: GraphModule, steps: int) -> Callable[..., Any]:
     program.recompile()
     if not is_worth_compiling:
         return program
-    options: dict[str, str | int | bool | Callable[..., Any]] = {
-        "triton.cudagraphs": False,
-        # Nothing is chosen by timing it, so a run that is continued elsewhere computes the same bits.
-        "deterministic": True,
-        # Fused, a concatenation computes all of its parts for every element: EP's sweeps took twice as long.
-        "max_pointwise_cat_inputs": 1,
-    }
+    # Deterministic: nothing is chosen by timing it, so a run that is continued elsewhere computes the same bits.
+    options: dict[str, str | int | bool | Callable[..., Any]] = {"triton.cudagraphs": False, "deterministic": True}
     compiled: Callable[..., Any] = torch.compile(program, fullgraph=True, dynamic=False, options=options)
     return compiled
 
