@@ -109,6 +109,10 @@ TRAIN = [
     (["--set", "lr=fast"], r"lr of the run is 'fast'; expected a finite number\."),
     (["--set", "lr=nan"], r"lr of the run is 'nan'; expected a finite number\."),
     (["--set", "dtype=float16"], r"Unknown dtype of the run 'float16'\. Did you mean 'float\d\d'\?"),
+    (
+        ["--precision", "bf16"],
+        r"argument --precision: invalid choice: 'bf16' \(choose from '?fp32'?, '?fp64'?, '?tf32'?\)",
+    ),
     (["--set", "augment=flip"], r"Unknown augment of the run 'flip'\."),
     (["--arch", "resmlp:d=wide"], r"d of the architecture 'resmlp' is 'wide'; expected a whole number\."),
     (["--arch", "resmlp:terminal_norm=perhaps"], r"terminal_norm .* is 'perhaps'; expected true or false\."),
@@ -147,6 +151,10 @@ TRAIN = [
     (["--seeds", "7", "7"], r"The method 'bp' with seed 7 is asked for twice\. Ask once\."),
     (["--set", "lr=1", "lr=2"], r"--set lr is given twice\. Give it once\."),
     (["--set", "arch.d=4"], r"The setting 'd' is given twice in 'resmlp:d=8,depth=2,d=4'\. Give it once\."),
+    (
+        ["--precision", "tf32", "--set", "dtype=float64"],
+        r"--precision tf32 is dtype=tf32, but --set says dtype=float64\.",
+    ),
     (["--method", "dfa:shell=bp"], r"Write 'bp:shell=bp' for it, or 'dfa:shell=method'"),
     (["--method", "bp:site=input"], r"defined for site=output only, not site=input\. Leave site out\."),
     (["--set", "augment=crop_flip"], r"augment=crop_flip needs images.* Use augment=none\."),

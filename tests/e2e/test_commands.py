@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import types
 from pathlib import Path
 
 import pytest
+import torch
 
 import walkback
 from dying import contents
 from walkback.cli.main import COMMANDS, main
 from walkback.core.version import __version__
+from walkback.pitfalls.cases.p19_tf32_reference import to_tf32
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
 
@@ -168,6 +171,24 @@ class TestTrain:
         (first,) = rows(capsys.readouterr().out)
         assert main([*short, *SIZES, "--set", "batch=32", "--resume"]) == 0
         assert rows(capsys.readouterr().out) == [first]
+
+    @pytest.mark.parametrize("driver", ["single", "fleet"])
+    def test_precision_is_a_recorded_choice(self, here, driver):
+        words = ["train", *TINY, "--json", "--driver", driver]
+        found = {}
+        for precision in ("fp32", "tf32", "fp64"):
+            done = call(*words, "--precision", precision, "--quiet", cwd=here)
+            assert (done.returncode, done.stderr) == (0, "")
+            (row,) = rows(done.stdout)
+            found[precision] = walkback.load(here / row["path"])
+        kinds = {precision: run.record["dtype"] for precision, run in found.items()}
+        assert kinds == {"fp32": "float32", "tf32": "tf32", "fp64": "float64"}
+        assert {precision: run.record["config"]["dtype"] for precision, run in found.items()} == kinds
+        assert "--precision tf32" in found["tf32"].record["command"]
+        (plain,) = rows(call(*words, "--resume", cwd=here).stdout)
+        assert here / plain["path"] == found["fp32"].path, "fp32 is the default"
+        again = call(*words, "--precision", "tf32", "--set", "dtype=tf32", "--resume", cwd=here)
+        assert here / rows(again.stdout)[0]["path"] == found["tf32"].path, "saying it twice is no conflict"
 
     def test_both_drivers_train_the_same_runs(self, here, capsys):
         found = []
@@ -322,9 +343,10 @@ class TestDoctor:
         done = call("doctor", "--json", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         found = {row["check"]: row for row in rows(done.stdout)}
-        assert list(found) == ["walkback", "python", "torch", "device", "step", "data", "disk"]
+        assert list(found) == ["walkback", "python", "torch", "device", "precision", "step", "data", "disk"]
         assert all(row["ok"] for row in found.values())
         assert "cifar10 absent" in found["data"]["seen"]
+        assert re.match(r"float32 is right to \de-0[78] in products and \de-0[78] in conv", found["precision"]["seen"])
         assert contents(tmp_path) == {}
 
     def test_a_failed_check_is_marked_and_ends_with_exit_code_2(self, here, capsys, monkeypatch):
@@ -337,6 +359,20 @@ class TestDoctor:
         assert main(["doctor"]) == 2
         lines = capsys.readouterr().out.splitlines()
         assert [line for line in lines if line.startswith("FAIL")] == ["FAIL step      no such device"]
+
+    @pytest.mark.parametrize("which", ["matmul", "conv2d"])
+    def test_products_with_the_error_of_tf32_are_no_float32(self, here, capsys, monkeypatch, which):
+        home = {"matmul": torch, "conv2d": torch.nn.functional}[which]
+        exact = getattr(home, which)
+
+        def coarse(*factors):
+            return exact(*(to_tf32(each) if each.dtype == torch.float32 else each for each in factors))
+
+        monkeypatch.setattr(home, which, coarse)
+        assert main(["doctor"]) == 2
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL"))
+        assert line.startswith("FAIL precision float32 is right to ")
+        assert re.search(r"\de-04 in " + {"matmul": "products", "conv2d": "convolutions"}[which], line)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ CONFIGS = st.builds(
     lr=st.floats(0, exclude_min=True, allow_nan=False, allow_infinity=False),
     weight_decay=st.floats(0, allow_nan=False, allow_infinity=False),
     augment=st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["augment"])),
-    dtype=st.sampled_from(["float32", "float64"]),
+    dtype=st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["dtype"])),
 )
 
 unhurried = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -65,6 +65,16 @@ def test_the_digest_changes_with_every_field(config, name):
     hint = typing.get_type_hints(RunConfig)[name]
     value = getattr(config, name)
     assert replace(config, **{name: other(value, hint)}).digest() != config.digest()
+
+
+def test_the_digests_are_those_of_before_there_was_a_third_dtype():
+    """Runs that were trained then are found and resumed now."""
+    before = {
+        "float32": "2acc6e8e98609ad2e75d0433a9b546f348e9a6d4ac9b913fabff468bbf8ecc3b",
+        "float64": "e04d4ab2418a1ebf0782b62f9b0021e391840fc8ad97b1222537001915562575",
+    }
+    assert RunConfig().digest() == before["float32"]
+    assert {dtype: RunConfig(dtype=dtype).digest() for dtype in before} == before
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -202,6 +212,7 @@ def test_a_runs_name_is_a_plain_file_name():
         ({"lr": -0.1}, r"lr is -0\.1; expected more than 0\."),
         ({"weight_decay": "-1"}, r"weight_decay is -1\.0; expected at least 0\."),
         ({"dtype": "float16"}, r"Unknown dtype of the run 'float16'\. Did you mean 'float\d\d'\? Known: .*"),
+        ({"dtype": "tf23"}, r"Unknown dtype of the run 'tf23'\. Did you mean 'tf32'\? Known: float32, float64, tf32\."),
         ({"btach": 3}, r"Unknown setting of the run 'btach'\. Did you mean 'batch'\? Known: .*"),
         ({"seeds": "one"}, r"seed is 'one'; expected a whole number\."),
         ({"seeds": [1, 2.5]}, r"seed is 2\.5; expected a whole number\."),

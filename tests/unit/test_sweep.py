@@ -50,6 +50,13 @@ class TestGridFile:
         assert {(str(c.method), str(c.arch), c.seed, c.lr) for c in configs} == set(wanted)
         assert {(str(c.data), c.epochs, c.augment) for c in configs} == {("cifar10", 100, "crop_flip_black")}
 
+    def test_precision_is_a_setting_and_may_be_a_list(self):
+        assert parse_grid("methods: bp\nsettings: {dtype: tf32}").configs() == grid("bp", dtype="tf32")
+        found = parse_grid("methods: bp\nsettings: {dtype: [float32, tf32]}").configs()
+        assert [config.dtype for config in found] == ["float32", "tf32"]
+        with pytest.raises(InputError, match="Unknown dtype of the run 'fp32'"):
+            parse_grid("methods: bp\nsettings: {dtype: fp32}").configs()
+
     def test_what_is_left_out_has_the_defaults_of_train(self):
         assert parse_grid("methods: bp").configs() == grid("bp")
 

@@ -10,6 +10,9 @@ from typing import Any
 from walkback.core.config import PARTS, RunConfig
 from walkback.core.errors import InputError
 
+PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "tf32"}
+"""What `--precision` sets the run's dtype to."""
+
 
 def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Which runs are asked for, but for the methods."""
@@ -17,6 +20,11 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default="prototypes", help="data set, such as cifar10 or prototypes:noise=0.3")
     parser.add_argument("--seeds", nargs="+", type=int, default=[42], metavar="SEED", help="one run for each")
     parser.add_argument("--epochs", type=int, default=RunConfig.epochs, help="passes over the training data")
+    parser.add_argument(
+        "--precision",
+        choices=tuple(PRECISIONS),
+        help="arithmetic of the training, recorded (default: fp32, without TF32; tf32 concerns a GPU's training steps)",
+    )
     parser.add_argument(
         "--set",
         nargs="+",
@@ -60,6 +68,13 @@ def memory_of(text: str | None) -> int | None:
 def grid_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The grid's settings, as `wb.grid` and `wb.train` take them."""
     settings, parts = split_settings(args.set)
+    if args.precision:
+        dtype = PRECISIONS[args.precision]
+        if settings.setdefault("dtype", dtype) != dtype:
+            raise InputError(
+                f"--precision {args.precision} is dtype={dtype}, but --set says dtype={settings['dtype']}. "
+                "Give one of them."
+            )
     texts = {part: with_settings(getattr(args, part), parts[part]) for part in ("arch", "data")}
     return {**texts, "seeds": args.seeds, "epochs": args.epochs, **settings}
 

@@ -46,7 +46,9 @@ class RunConfig:
     weight_decay: float = 0.01
     augment: Literal["auto", "none", "crop_flip", "crop_flip_black"] = "auto"
     """`auto` is `crop_flip` (random crop and flip) on images and nothing on vectors."""
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["float32", "float64", "tf32"] = "float32"
+    """`tf32` is float32 whose products, on a GPU and in training steps alone, round their factors to ten bits: looks at
+    a model are float32's all the same."""
 
     def __post_init__(self) -> None:
         at_least(self.seed, 0, "seed")

@@ -7,7 +7,8 @@ files or measurements.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -104,7 +105,8 @@ class Calibration:
 def prepare(device: torch.device) -> None:
     """Set torch up for honest, repeatable arithmetic.
 
-    No TF32: its ten-bit products would enter both credit and reference.
+    No TF32: its ten-bit products would enter both credit and reference. A run that asks for it has it in its training
+    steps (`products`).
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -113,6 +115,21 @@ def prepare(device: torch.device) -> None:
     if device.type == "cuda":
         # The first backward pass starts torch's GPU thread; done here, it does not warn about a missing context there.
         torch.ones(1, device=device, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def products(recipe: Recipe) -> Iterator[None]:
+    """Multiply as the recipe says: around its training steps, their compiling and recording, and nothing else.
+
+    Whoever looks at a model (evaluation, statistics, detectors, measurements) is outside, where `prepare` rules.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = recipe.config.dtype == "tf32"
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def to_cpu(leaves: Leaves) -> Leaves:

@@ -19,7 +19,7 @@ from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, Order, TestSet
 from walkback.nets.network import Leaves
-from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare
+from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, products
 from walkback.training.optim import AdamW, cosine_tensor
 from walkback.training.program import flat_program, quicken
 from walkback.training.recipe import Recipe
@@ -116,7 +116,8 @@ class Fleet(Driver):
             if self._graph is not None:
                 self._graph.replay()
             else:
-                self._step()
+                with products(self.recipes[0]):
+                    self._step()
             tick(1)
         self.epoch += 1
         # A GPU is still at work on the epoch: meanwhile the next one is drawn.
@@ -181,7 +182,8 @@ class Fleet(Driver):
         live = self._live()
         kept = {name: leaf.clone() for name, leaf in live.items()}
         self._done.zero_()
-        self._graph, _ = record(self._step)
+        with products(self.recipes[0]):
+            self._graph, _ = record(self._step)
         copy_into(live, kept)
         self._set_counts()
 

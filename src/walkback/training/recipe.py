@@ -43,7 +43,8 @@ class Recipe:
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float32 if self.config.dtype == "float32" else torch.float64
+        """Of its tensors; TF32 is a way to multiply float32."""
+        return torch.float64 if self.config.dtype == "float64" else torch.float32
 
     @property
     def augment(self) -> Augment:

@@ -11,7 +11,7 @@ from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, TestSet
 from walkback.nets.network import Leaves
-from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, to_cpu
+from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, products, to_cpu
 from walkback.training.optim import AdamW, cosine
 from walkback.training.recipe import Recipe
 from walkback.training.step import StepSpec, step
@@ -47,8 +47,9 @@ class Single(Driver):
         for index in range(self.steps_per_epoch):
             x, y = self._feed.take({name: values[index] for name, values in order.items()})
             noise = {name: leaf.to(self._device) for name, leaf in self._recipe.noise(self.epoch, index).items()}
-            output = step(self._spec, self._params, self._state, self._knobs, x, y, noise)
-            self._update(output.gradients, output.own_gradients, self.epoch * self.steps_per_epoch + index)
+            with products(self._recipe):
+                output = step(self._spec, self._params, self._state, self._knobs, x, y, noise)
+                self._update(output.gradients, output.own_gradients, self.epoch * self.steps_per_epoch + index)
             for name, value in output.logs.items():
                 totals[name] = totals.get(name, torch.zeros_like(value)) + value
             tick(1)

@@ -1,4 +1,4 @@
-"""Check this machine: versions, device, precision, data, disk."""
+"""Check this machine: versions, device, precision, a training step, data, disk."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from walkback.core.machine import cores
 Finding = tuple[bool, str]
 """Whether all is well, and what was seen."""
 
+FLOAT32_ERROR = 1e-5
+"""Relative error that float32 stays far below, and TF32 (about 3e-4) far above."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
@@ -30,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
         "python": _python,
         "torch": _torch,
         "device": _device,
+        "precision": _precision,
         "step": _step,
         "data": lambda: _data(args.data_root),
         "disk": _disk,
@@ -72,6 +76,29 @@ def _device() -> Finding:
     from walkback.studies.run import choose_device
 
     return True, f"{describe(choose_device('auto'))}; {cores()} cores, torch uses {torch.get_num_threads()}"
+
+
+def _precision() -> Finding:
+    """How far float32 is from float64 on the device, in a product and in a convolution: TF32 would show in either."""
+    import torch
+    from torch.nn.functional import conv2d
+
+    from walkback.core.rng import generator
+    from walkback.studies.run import choose_device
+    from walkback.training.driver import prepare
+
+    device, draws = choose_device("auto"), generator(0, "doctor")
+    prepare(device)
+
+    def error(multiply: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> float:
+        factors = [torch.randn(shape, generator=draws).to(device) for shape in shapes]
+        true = multiply(*(factor.double() for factor in factors))
+        found: float = ((multiply(*factors) - true).norm() / true.norm()).item()
+        return found
+
+    product, convolution = error(torch.matmul, (256, 256), (256, 256)), error(conv2d, (8, 64, 16, 16), (64, 64, 3, 3))
+    seen = f"float32 is right to {product:.0e} in products and {convolution:.0e} in convolutions"
+    return max(product, convolution) < FLOAT32_ERROR, f"{seen}; TF32 only where a run asks (--precision tf32)"
 
 
 def _step() -> Finding:

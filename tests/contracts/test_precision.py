@@ -1,0 +1,130 @@
+"""TF32 is for a run's own training steps, and for nothing that looks at the run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+import tiny
+from walkback.data.feed import TestSet
+from walkback.measure.detect import Detectors
+from walkback.studies.laboratory import look
+from walkback.training.driver import Driver, prepare, products
+from walkback.training.fleet import Fleet
+from walkback.training.recipe import Recipe
+from walkback.training.single import Single
+
+ON, OFF = (True, True), (False, False)
+DATA = "prototypes:train=32,test=256,dim=6,prototypes=8,labels=4"
+
+
+@pytest.fixture(autouse=True)
+def _as_found():
+    before = switches()
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def switches() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+class Spy(TorchDispatchMode):
+    """How the switches stand whenever a product or a convolution is done; they mean nothing on a CPU, but are there."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in flop_registry:
+            self.seen.add(switches())
+        return func(*args, **(kwargs or {}))
+
+
+def spied(work) -> set[tuple[bool, bool]]:
+    with Spy() as spy:
+        work()
+    return spy.seen
+
+
+def driven(kind: str, recipe: Recipe) -> Driver:
+    data = recipe.source.load(None)
+    return Single(recipe, data, tiny.CPU) if kind == "single" else Fleet([recipe, recipe], data, tiny.CPU)
+
+
+@pytest.mark.parametrize("kind", ["single", "fleet"])
+@pytest.mark.parametrize(
+    ("rule", "dtype"),
+    [("bp", "float32"), ("bp", "float64"), ("bp", "tf32"), ("kp", "tf32"), ("credit_bridge", "tf32")],
+)
+def test_a_step_multiplies_as_its_run_says_and_a_look_never_in_tf32(kind, rule, dtype):
+    recipe = tiny.recipe(rule, data=DATA, dtype=dtype)
+    driver, tests = driven(kind, recipe), TestSet(recipe.source.load(None), recipe.dtype, tiny.CPU)
+    own = ON if dtype == "tf32" else OFF
+    detectors = Detectors(recipe.net, recipe.rule, *tests.batches()[0])
+    between = []
+    for _ in range(2):
+        assert spied(lambda: driver.train_epoch(lambda _steps: between.append(switches()))) == {own}
+        assert spied(driver.test_accuracy) == {OFF}
+        assert spied(lambda: detectors.look(driver)) == {OFF}
+        snapshot = driver.snapshots()[0]
+        assert spied(lambda: look(recipe, snapshot.params, snapshot.state, tests)) == {OFF}  # noqa: B023
+    assert between == [OFF] * 4
+
+
+@pytest.mark.parametrize("kind", ["single", "fleet"])
+def test_statistics_that_a_network_takes_of_its_data_are_a_look_too(kind):
+    recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), dtype="tf32")
+    assert recipe.net.buffers
+    driver = driven(kind, recipe)
+    assert spied(lambda: driver.train_epoch(lambda _steps: None)) == {ON}
+    assert spied(driver.snapshots) == {OFF}
+    assert spied(driver.test_accuracy) == {OFF}
+
+
+@pytest.mark.parametrize("before", [ON, OFF, (True, False), (False, True)])
+@pytest.mark.parametrize(("dtype", "inside"), [("float32", OFF), ("float64", OFF), ("tf32", ON)])
+def test_the_switches_are_put_back_also_after_an_exception(before, dtype, inside):
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    recipe = tiny.recipe(dtype=dtype)
+    with products(recipe):
+        assert switches() == inside
+    assert switches() == before
+    with pytest.raises(KeyError), products(recipe):
+        raise KeyError
+    assert switches() == before
+    prepare(tiny.CPU)
+    assert switches() == OFF
+
+
+@pytest.mark.parametrize("kind", ["single", "fleet"])
+def test_a_step_that_fails_leaves_tf32_off(kind, monkeypatch):
+    driver = driven(kind, tiny.recipe(dtype="tf32"))
+
+    def broken(*_):
+        assert switches() == ON
+        raise MemoryError
+
+    monkeypatch.setattr(f"walkback.training.{kind}.step", broken)
+    with pytest.raises(MemoryError):
+        driver.train_epoch(lambda _steps: None)
+    assert switches() == OFF
+
+
+def test_a_tf32_run_has_float32_leaves_and_a_bucket_digest_and_name_of_its_own():
+    coarse, fine = tiny.recipe("dfa", dtype="tf32"), tiny.recipe("dfa", dtype="float32")
+    assert {leaf.dtype for leaf in (coarse.params() | coarse.state()).values()} == {torch.float32}
+    assert tiny.same_bits(coarse.params(), fine.params())
+    assert tiny.same_bits(coarse.state(), fine.state())
+    for of in (Recipe.bucket, lambda recipe: recipe.config.digest(), lambda recipe: recipe.name):
+        assert of(coarse) != of(fine)
+
+
+@pytest.mark.parametrize("kind", ["single", "fleet"])
+def test_on_a_cpu_it_trains_the_bits_of_float32(kind):
+    coarse, fine = (tiny.train(driven(kind, tiny.recipe("dfa", dtype=dtype)), 2) for dtype in ("tf32", "float32"))
+    for one, other in zip(coarse, fine, strict=True):
+        assert tiny.same_bits(one.params, other.params)
