@@ -23,7 +23,7 @@ from walkback.render.story_pages import save_story
 from walkback.studies import STUDIES, run, store
 from walkback.studies.laboratory import Laboratory
 from walkback.studies.observer import Watcher
-from walkback.studies.results import AGAIN, FUNCTIONAL, Results, close_name
+from walkback.studies.results import AGAIN, ANSWERS, FUNCTIONAL, Results, close_name
 from walkback.studies.scale import Scale
 from walkback.studies.shelf import baselines
 from walkback.studies.study import Study
@@ -136,7 +136,13 @@ def unsettled(studies: Mapping[str, Study], scale: Scale, options: run.Options) 
 def _jobs(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Job]:
     """What is to be measured of these runs."""
     laboratory = Laboratory(options.data_root, run.choose_device(options.device))
-    jobs = [Job(recipe, MEASUREMENTS, laboratory.measure) for recipe in recipes]
+    whole = {recipe.name for recipe in _own_recipes(studies.values(), scale)}
+    jobs = [
+        Job(recipe, MEASUREMENTS, laboratory.measure)
+        if recipe.name in whole
+        else Job(recipe, ANSWERS, laboratory.measure_answers)
+        for recipe in recipes
+    ]
     finite = partial(laboratory.measure_functional, samples=scale.functional_samples)
     closer = {recipe.name for recipe in _functional(studies.values(), scale)}
     return jobs + [Job(recipe, FUNCTIONAL, finite) for recipe in recipes if recipe.name in closer]
@@ -153,7 +159,9 @@ def _is_settled(path: Path, name: str) -> bool:
     if not path.exists():
         return False
     found = store.open_run(path, without=(store.MODEL, store.RULE))
-    return found.is_done and _is_measured(found, name)
+    # Another study may have measured in full what is a mere baseline here.
+    names = (ANSWERS, MEASUREMENTS) if name == ANSWERS else (name,)
+    return found.is_done and any(_is_measured(found, each) for each in names)
 
 
 def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, ...]:
@@ -193,13 +201,21 @@ def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
     """Every run the studies need, once, with the baselines of those that are judged."""
     found: dict[str, Recipe] = {}
     for study in studies:
+        judged = [resolve(config) for config in study.judged(scale)]
+        held_against = [baseline for recipe in judged for baseline in baselines(recipe).values()]
+        for recipe in [*_own_recipes([study], scale), *held_against]:
+            found.setdefault(recipe.name, recipe)
+    return list(found.values())
+
+
+def _own_recipes(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
+    """The runs that the studies themselves look at."""
+    found: dict[str, Recipe] = {}
+    for study in studies:
         looked_at = [config for config, _ in study.closely(scale)]
         for config in [*study.runs(scale), *study.judged(scale), *looked_at, *study.functional(scale)]:
             recipe = resolve(config)
             found.setdefault(recipe.name, recipe)
-        for config in study.judged(scale):
-            for recipe in baselines(resolve(config)).values():
-                found.setdefault(recipe.name, recipe)
     return list(found.values())
 
 

@@ -89,6 +89,10 @@ class Laboratory:
             return params, None
         return params, _leaves(run, "rule", run.rule_state(), recipe.state(), self.device)
 
+    def measure_answers(self, run: store.Run, recipe: Recipe) -> Measurements:
+        """Which of all test samples the run gets right, and nothing else."""
+        return Measurements({"test_correct": self.correct(run, recipe)}, self._origin(run))
+
     def correct(self, run: store.Run, recipe: Recipe) -> Array:
         """1 for each test sample the run gets right, 0 for the others."""
         return self._right(run, recipe, _leaves(run, "model", run.model(), recipe.params(), self.device))

@@ -18,6 +18,8 @@ from walkback.studies.diagnosis import Judging, judge_run
 from walkback.studies.shelf import Shelf
 from walkback.training.recipe import Recipe, resolve
 
+ANSWERS = "answers.npz"
+"""Which test samples a run gets right: all that is needed of one that others are held against."""
 FUNCTIONAL = "functional.npz"
 CLOSELY = "epochs"
 """Folder of a run's measurements while it trained."""
@@ -57,6 +59,12 @@ class Case:
     @cached_property
     def measurements(self) -> Measurements:
         return self._stored(MEASUREMENTS)
+
+    @property
+    def answers(self) -> Measurements:
+        """Which test samples it gets right; where it was measured in full, that is among the rest."""
+        is_whole = (self.run.path / MEASUREMENTS).is_file() or not (self.run.path / ANSWERS).is_file()
+        return self.measurements if is_whole else self._stored(ANSWERS)
 
     @cached_property
     def functional(self) -> Measurements:
@@ -117,7 +125,7 @@ class Results:
 
     def correct(self, run: store.Run, recipe: Recipe) -> Array:
         """Which test samples a run gets right, as it was measured."""
-        right = self.case(recipe.config).measurements.get("test_correct")
+        right = self.case(recipe.config).answers.get("test_correct")
         if right is None:
             raise InputError(f"{run.path} was measured without its test samples. Measure it again.")
         return right
