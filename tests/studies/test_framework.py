@@ -109,7 +109,7 @@ class TestOnce:
 
     def test_of_a_mere_baseline_only_its_answers_are_stored(self, whole):
         for path in (whole / "runs").iterdir():
-            is_baseline = "shell=" in path.name or "_s7_" in path.name and path.name.startswith("bp")
+            is_baseline = "shell=" in path.name or ("_s7_" in path.name and path.name.startswith("bp"))
             found = {each.name for each in path.glob("*.npz")} - {"functional.npz"}
             assert found == {"answers.npz" if is_baseline else "measurements.npz"}, path.name
 

@@ -194,3 +194,15 @@ def test_runs_that_are_begun_keep_their_company():
     (group,) = groups([tiny.recipe(seeds=seed) for seed in range(6)])
     assert planning.evened([group], 2, is_begun=lambda recipe: recipe.config.seed == 3) == [group]
     assert len(planning.evened([group], 2)) == 2
+
+
+@pytest.mark.parametrize(("shell", "most"), [("bp:shell=bp", 0.85), ("dfa:shell=method", 0.6)])
+def test_shells_apart_are_counted_without_the_gradients_of_their_blocks(shell, most):
+    """Backprop's shell still pulls gradients back through all blocks; DFA's needs their forward pass alone."""
+    arch = tiny.arch("vit_mini")
+    whole = tiny.recipe(shell.partition(":")[0], arch=arch)
+    frozen = tiny.recipe(shell, arch=arch)
+    every = count_step(whole).flops
+    assert count_step(frozen).flops == every, "beside others every gradient is computed"
+    assert count_step(frozen, frozen_apart=True).flops < most * every
+    assert count_step(whole, frozen_apart=True).flops == pytest.approx(every, rel=0.01)

@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from walkback.core.errors import InputError
+from walkback.nets.network import Leaves
+from walkback.training.program import flat_program
 from walkback.training.recipe import Recipe
 from walkback.training.step import StepSpec, step
 
@@ -66,8 +68,9 @@ class Count:
         return self.flops / max(1, sum(times for _, times in self.products))
 
 
-def count_step(recipe: Recipe) -> Count:
-    """Count one step of one model."""
+def count_step(recipe: Recipe, *, frozen_apart: bool = False) -> Count:
+    """Count one step of one model; with `frozen_apart` without the gradients of what is frozen in it, as in a fleet in
+    which it is frozen in all."""
     try:
         shapes = recipe.params()
         state, noise = _meta(recipe.state()), _meta(recipe.noise(0, 0))
@@ -78,9 +81,18 @@ def count_step(recipe: Recipe) -> Count:
     knobs = {name: torch.empty((), dtype=recipe.dtype, device="meta") for name in recipe.knobs()}
     x = torch.empty((recipe.config.batch, *recipe.net.input_shape), dtype=recipe.dtype, device="meta")
     y = torch.empty(recipe.config.batch, dtype=torch.int64, device="meta")
+    spec = StepSpec.of(recipe)
+
+    def work(*inputs: Any) -> tuple[Leaves, Leaves, Leaves]:
+        output = step(spec, *inputs)
+        trained = {name: leaf for name, leaf in output.gradients.items() if not recipe.is_frozen(name)}
+        return trained, output.own_gradients, output.logs
+
+    inputs = (params, state, knobs, x, y, noise)
+    program = flat_program(work, inputs) if frozen_apart else work
     counter = _Counter()
     with counter:
-        step(StepSpec.of(recipe), params, state, knobs, x, y, noise)
+        program(*inputs)
     return Count(
         flops=counter.flops,
         bytes_made=counter.product_bytes + counter.small_bytes,

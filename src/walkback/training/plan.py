@@ -67,8 +67,8 @@ def plan(
         apart = recipe.treatment.shell != "none" and counts[bucket].mean_product >= LARGE_PRODUCT
         buckets.setdefault((bucket, key, apart), []).append(recipe)
     groups = []
-    for (bucket, _, _), members in buckets.items():
-        count = counts[bucket]
+    for (bucket, _, apart), members in buckets.items():
+        count = count_step(members[0], frozen_apart=True) if apart else counts[bucket]
         alone = driver == "single"
         most = 1 if alone else max(1, memory // _memory(count, 1))
         groups += [_group(chunk, count, speed, alone) for chunk in _even_chunks(members, most)]

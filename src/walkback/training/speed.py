@@ -7,6 +7,7 @@ fit steps that were timed on an H200 and on two cores.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,23 +17,28 @@ import torch
 from torch import Tensor
 
 from walkback.training.count import Count, Layout, Product
+from walkback.training.driver import prepare
 from walkback.training.memory import is_out_of_memory
-from walkback.training.program import BANDWIDTH, COMPILE_SECONDS, LAUNCH
+from walkback.training.program import BANDWIDTH, LAUNCH
 from walkback.training.recorded import finish, record
 from walkback.training.split_products import cuts, product_in_parts
 
-ADAMW_PASSES = 8
-"""Times a leaf's worth of bytes moves per update: gradient, weight and two moments, read and written, and some."""
-UNFUSED, FUSED = 2.4, 0.6
+ADAMW_PASSES = {"cpu": 8, "cuda": 6}
+"""Times a leaf's worth of bytes moves per update, at the rate of a copy: gradient, weight and two moments are read, and
+three of them written; a GPU's memory reads faster than it copies."""
+UNFUSED, FUSED = 2.4, 0.8
 """Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
-NODES = 4
-"""Nodes of a traced step for each operation of one model's step."""
+COMPILING = (2.0, 0.035, 3.0)
+"""Seconds that torch's compiler takes: at the least, for each operation of one model's step, and for each convolution
+that becomes Winograd's."""
 LOOKING = 0.07
 """Evaluation and detectors after every epoch, as a share of it."""
-START_SECONDS = (0.3, 5e-3)
+START_SECONDS = (0.3, 8e-3)
 """To build, trace and record a fleet: at the least, and for each operation of one model's step."""
 EAGER_LAUNCH = 6e-6
 """Seconds for each operation of a traced step on the CPU."""
+ROW_SECONDS = 5e-4
+"""On a GPU, how long a row of the same product is timed."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +53,23 @@ class Speed:
 
     @staticmethod
     def of(device: torch.device) -> Speed:
+        prepare(device)  # Products are timed as they will be done.
         return Speed(device, _bandwidth(device), _product_seconds)
 
     def seconds(self, count: Count, models: int, steps: int) -> float:
         """What `steps` steps of `models` models take, looks after every epoch included."""
         products = sum(times * self.timed(product, models, self.device) for product, times in count.products)
-        update = ADAMW_PASSES * models * count.leaf_bytes / self.bandwidth
+        update = ADAMW_PASSES[self.device.type] * models * count.leaf_bytes / self.bandwidth
         traffic = 2 * models * count.small_bytes / self.bandwidth
         operations = count.small_operations + sum(times for _, times in count.products)
         begin = START_SECONDS[0] + START_SECONDS[1] * operations
         if self.device.type == "cpu":
-            each = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
-            return begin + (1 + LOOKING) * steps * each
+            eager = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
+            return begin + (1 + LOOKING) * steps * eager
         plain = products + update + UNFUSED * (traffic + count.small_operations * LAUNCH)
         fused = products + update + traffic + FUSED * count.small_operations * LAUNCH
-        least, per_node = COMPILE_SECONDS
-        compiling = least + per_node * NODES * operations
+        least, each, more = COMPILING
+        compiling = least + each * operations + more * sum(times for p, times in count.products if _as_winograd(p))
         return begin + min((1 + LOOKING) * steps * plain, compiling + (1 + LOOKING) * steps * fused)
 
 
@@ -115,8 +122,9 @@ def _convolution(product: Product, models: int, device: torch.device) -> Callabl
 
 
 def _as_winograd(product: Product) -> bool:
-    """Whether a compiled step does this convolution as 16 products."""
-    return product.operands[-1].shape[-2:] == (3, 3) and product.stride == 1 and product.padding == 1
+    """Whether a compiled step does this product, a convolution or its pullback, as 16 products."""
+    is_3x3 = product.kind != "matmul" and product.operands[-1].shape[-2:] == (3, 3)
+    return is_3x3 and product.stride == product.padding == 1
 
 
 def _winograd_products(product: Product) -> list[Product]:
@@ -161,10 +169,19 @@ def _copy(size: int, device: torch.device) -> tuple[int, float]:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """How long some work takes; on a GPU in a row of the same, since starting one alone would take longer than it."""
+    if device.type != "cuda":
+        return _shortest(work, device)
+    graph, _ = record(work)
+    times = math.ceil(ROW_SECONDS / _shortest(graph.replay, device))
+    if times == 1:
+        return _shortest(graph.replay, device)
+    row, _ = record(lambda: [work() for _ in range(times)][-1])
+    return _shortest(row.replay, device) / times
+
+
+def _shortest(work: Callable[[], object], device: torch.device) -> float:
     """The shortest of a few times: what else goes on in a machine only ever adds."""
-    if device.type == "cuda":
-        graph, _ = record(work)
-        work = graph.replay
     found: list[float] = []
     while len(found) < 2 or (len(found) < 6 and sum(found) < 2e-3):
         finish(device)
