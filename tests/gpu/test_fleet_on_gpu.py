@@ -9,7 +9,11 @@ import tiny
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # Of torch's compiler, about torch.
+]
 
 
 @pytest.fixture(params=["traced", "compiled"])

@@ -31,13 +31,10 @@ class Processes:
         recipes = unsettled(studies, scale, options)
         shared = shared_memory(options, self._count)
         groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
-        if choose_device(options.device).type == "cpu":
-            begun = options.out / RUNS
-            groups = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
         # Trained already and not yet measured: they belong to no fleet any more.
         fleeted = {recipe.name for group in groups for recipe in group.recipes}
         rest = tuple(recipe for recipe in recipes if recipe.name not in fleeted)
-        shares = [_together(share) for share in shared_out(groups, SHARES * self._count)]
+        shares = self._shares(groups, options)
         if rest:
             shares.append(Group(rest, "single", 0.0, 0, 0))
         jobs = [self._job(share, studies, scale, shared) for share in shares]
@@ -52,6 +49,14 @@ class Processes:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
         # Whatever is still missing, such as for lack of time, is counted and not made.
         return settle(studies, scale, replace(options, max_seconds=0.0), Listener())
+
+    def _shares(self, groups: Sequence[Group], options: Options) -> list[Group]:
+        if choose_device(options.device).type == "cuda":
+            # Each fleet for itself, in the order of the studies: while one is trained, the next are compiled.
+            return list(groups)
+        begun = options.out / RUNS
+        even = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
+        return [_together(share) for share in shared_out(even, SHARES * self._count)]
 
     def _job(self, share: Group, studies: Mapping[str, Study], scale: Scale, options: Options) -> dict[str, object]:
         return {

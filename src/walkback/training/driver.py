@@ -6,6 +6,7 @@ files or measurements.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -110,6 +111,7 @@ def prepare(device: torch.device) -> None:
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores .* available but not enabled")
     # Some of cuDNN's convolutions add up in an order that changes from call to call.
     torch.backends.cudnn.deterministic = True
     if device.type == "cuda":
