@@ -43,13 +43,14 @@ def laid_out(section: Section) -> list[str]:
     elif section.kind == "pairs":
         lines += [f"- **{escape(name)}**: {escape(text)}" for name, text in section.rows]
     else:
-        lines += _table(section.heads, section.rows)
+        lines += table_lines(section.heads, section.rows)
     if section.notes:
         lines += ["", *(f"- {escape(about)}: {escape(text)}" for about, text in section.notes)]
     return lines
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table's lines, its texts as they are."""
     return [_row(map(escape, heads)), _row("---" for _ in heads), *(_row(map(escape, row)) for row in rows)]
 
 

@@ -142,7 +142,7 @@ class Story:
     facts: tuple[str, ...] = ()
     """How it was obtained: scale, runs, epochs, seeds, data."""
     runs: tuple[str, ...] = ()
-    """The names of the runs behind it."""
+    """The names of the runs behind it, which lie in the folder `runs` beside the study's own."""
     commands: tuple[str, ...] = ()
     """How to obtain it again."""
 

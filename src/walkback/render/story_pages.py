@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -84,14 +85,29 @@ def story_markdown(story: Story) -> str:
         "",
         *(f"- {markdown.escape(fact)}" for fact in story.facts),
         *(f"\n    {command}" for command in story.commands),
+        *_behind(story),
     ]
     return "\n".join(parts) + "\n"
+
+
+def run_link(name: str) -> str:
+    """Where a run's record lies, seen from a study's folder."""
+    return f"../runs/{quote(name)}/run.json"
+
+
+def _behind(story: Story) -> list[str]:
+    """The runs, each with its record: who doubts a cell finds there what was trained, and when and where."""
+    if not story.runs:
+        return []
+    links = [f"- [{markdown.escape(name)}]({run_link(name)})" for name in story.runs]
+    return ["", f"<details><summary>Runs behind every number ({len(links)})</summary>", "", *links, "", "</details>"]
 
 
 def story_page(story: Story, drawings: dict[str, Markup]) -> str:
     """One self-contained page."""
     reasons = {table.name: _section(table).notes for table in story.tables}
-    return pages().get_template("study.html").render(story=story, drawings=drawings, reasons=reasons)
+    page = pages().get_template("study.html")
+    return page.render(story=story, drawings=drawings, reasons=reasons, run_link=run_link)
 
 
 def inline(drawing: bytes, name: str) -> Markup:
