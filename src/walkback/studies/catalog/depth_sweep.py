@@ -36,7 +36,8 @@ from walkback.studies.telling import (
 )
 
 LISTED = tuple(METHODS[name] for name in ("BP", "FA", "DFA"))
-SIZES = {"smoke": ("resmlp:d=32", (2, 4, 6)), "paper": ("resmlp:d=512", (2, 4, 8, 12))}
+SIZES = {"smoke": ("resmlp:d=32", (2, 4, 6), "full"), "paper": ("resmlp:d=512", (2, 4, 8, 12), "short")}
+"""By scale: the network, its depths, and how long it is trained. Where DFA's stream explodes it has after 30 epochs."""
 HEADS = (
     "method", "L", "accuracy", "over its shell, pp", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2", "D3", "three",
     "depth",
@@ -47,8 +48,9 @@ Swept = dict[str, dict[int, list[Case]]]
 
 class DepthSweep(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        arch, depths = SIZES[scale.name]
-        return [config for depth in depths for config in scale.runs(LISTED, arch=f"{arch},depth={depth}")]
+        arch, depths, epochs = SIZES[scale.name]
+        networks = [f"{arch},depth={depth}" for depth in depths]
+        return [config for network in networks for config in scale.runs(LISTED, arch=network, epochs=epochs)]
 
     def tell(self, results: Results, scale: Scale) -> Story:
         cases = results.cases(self.runs(scale))
