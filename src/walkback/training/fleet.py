@@ -92,8 +92,9 @@ class Fleet(Driver):
 
         self._spec = StepSpec.of(*recipes)
         self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
-        self._logits = vmap(self._net.forward, in_dims=(0, None))
-        self._statistics = vmap(self._net.statistics, in_dims=(0, None))
+        # One model after the other: batches of evaluation are large, and convolutions of several models together slow.
+        self._logits = vmap(self._net.forward, in_dims=(0, None), chunk_size=1)
+        self._statistics = vmap(self._net.statistics, in_dims=(0, None), chunk_size=1)
         self._calibration = Calibration(first, data, device) if self._net.buffers else None
         self._calibrate = recorded(self._take_statistics, device)
         self._calibrated_at: int | None = None
