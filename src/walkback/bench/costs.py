@@ -6,7 +6,6 @@ Listings read it, so nothing here needs torch.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,18 +28,8 @@ def packaged() -> list[dict[str, Any]]:
 def package(document: Mapping[str, Any]) -> None:
     """Put a result into the package, in the place of the one from the same kind of device."""
     kept = {name: value for name, value in document.items() if name not in PASSING}
-    kept["command"] = _without_out(str(document["command"]))
     others = [other for other in packaged() if kind(other) != kind(document)]
     write_atomic(FILE, (json.dumps(sorted([*others, kept], key=kind), indent=1, allow_nan=False) + "\n").encode())
-
-
-def _without_out(command: str) -> str:
-    """The command without `--out FILE`: where a copy went is one machine's affair."""
-    words = shlex.split(command)
-    if "--out" in words:
-        at = words.index("--out")
-        del words[at : at + 2]
-    return shlex.join(words)
 
 
 def kind(document: Mapping[str, Any]) -> str:

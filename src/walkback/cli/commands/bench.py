@@ -94,7 +94,7 @@ def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]
     # Ratios survive a busy machine, milliseconds do not: whoever reads them should know.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     about = {
-        **provenance(choose_device(args.device), ["walkback", *sys.argv[1:]]),
+        **provenance(choose_device(args.device), ["walkback", *_without_out(sys.argv[1:])]),
         "cores": os.cpu_count(),
         "load": load,
     }
@@ -103,6 +103,12 @@ def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]
         options = Options(args.repeats, args.device, args.quick, hear=hear, **asked)
         result: Result = BENCHES.get(name)(options)
     return result, {**result.to_json(), "quick": args.quick, **about}
+
+
+def _without_out(words: list[str]) -> list[str]:
+    """A command without `--out FILE`: where a copy went is one machine's affair."""
+    at = words.index("--out") if "--out" in words else len(words)
+    return [*words[:at], *words[at + 2 :]]
 
 
 @contextmanager
