@@ -58,7 +58,7 @@ def test_a_table_and_a_part_of_it():
     assert whole[0] == "| method | accuracy | three |"
     assert len(whole) == 2 + len(ROWS) + 2
     assert whole[-1] == "n = 3."
-    part = quoted('audit/all rows="DFA" columns="three, method"').strip().splitlines()
+    part = quoted('audit/all rows="DFA" columns="three; method"').strip().splitlines()
     assert part[0] == "| three | method |"
     assert part[2:4] == ["| walked back | DFA |", "| trustworthy | DFA |"]
 

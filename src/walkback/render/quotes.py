@@ -1,7 +1,7 @@
 """Quotations from stored studies in pages that people write: between two marks stands what the study says, and no more.
 
     <!-- quote primary-audit/audit row="DFA" column="accuracy" --><!-- /quote -->      one cell
-    <!-- quote primary-audit/audit columns="method, accuracy" rows="BP, DFA" -->       a table, or a part of it
+    <!-- quote primary-audit/audit columns="method; accuracy" rows="BP; DFA" -->       a table, or a part of it
     <!-- quote primary-audit#2 -->                                                     the second finding
     <!-- quote primary-audit/layers -->                                                a figure
 
@@ -47,7 +47,7 @@ def _quoted(what: str, story_of: Callable[[str], Story], link: str) -> str:
     if asked is None or len(settings) != len(words):
         raise InputError(
             f'The quotation \'{what}\' cannot be read. Write STUDY/TABLE row="…" column="…", STUDY/TABLE '
-            'columns="…, …" rows="…, …", STUDY/FIGURE or STUDY#1.'
+            'columns="…; …" rows="…; …", STUDY/FIGURE or STUDY#1.'
         )
     story = story_of(asked["study"])
     if asked["finding"]:
@@ -76,7 +76,7 @@ def _refuse_others(what: str, settings: Mapping[str, str], known: Sequence[str])
 
 
 def _listed(text: str | None) -> list[str] | None:
-    return None if text is None else [each.strip() for each in text.split(",")]
+    return None if text is None else [each.strip() for each in text.split(";")]
 
 
 def _finding(story: Story, number: int) -> str:

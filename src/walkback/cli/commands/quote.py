@@ -3,7 +3,7 @@
 example: walkback quote README.md docs/findings.md --results results/paper
          walkback quote README.md docs/findings.md --results results/paper --check
 
-A page marks what it quotes, such as <!-- quote primary-audit/audit columns="method, accuracy, three" --> and
+A page marks what it quotes, such as <!-- quote primary-audit/audit columns="method; accuracy; three" --> and
 <!-- /quote -->; what stands between is written anew. RESULTS holds the studies' own folders with their study.json.
 Nothing is trained or measured. --check writes nothing and exits with 1 where a page would change.
 """
