@@ -2,4 +2,5 @@
 
 from walkback.cli.main import entry
 
-entry()
+if __name__ == "__main__":  # Not in a process that a command starts.
+    entry()

@@ -34,7 +34,7 @@ class Mini(Study):
         return scale.runs(list(self.methods))
 
     def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
-        return [(config, (1, 2)) for config in scale.runs(["dfa"])]
+        return [(config, (0, 1, 2)) for config in scale.runs(["dfa"])]
 
     def functional(self, scale: Scale) -> list[RunConfig]:
         return scale.runs(["dfa"])

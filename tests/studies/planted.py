@@ -56,12 +56,14 @@ class Bed:
         log: Sequence[Mapping[str, Any]] = (),
         close: Mapping[int, Look] | None = None,
         functional: Mapping[str, Any] | None = None,
+        weights: tuple[float, float] | None = None,
     ) -> None:
         """Finished runs with these results, replacing what was planted before.
 
         `shell`, `bp_shell` and `bp` are the accuracies of the baselines; without `bp_shell` it is the shell's, without
         `bp` none is planted here (plant backprop's runs by themselves). `functional` gives arrays: numbers for every
-        layer or one for all, spread over samples.
+        layer or one for all, spread over samples. `weights` are how many times their first size every parameter has
+        moved, and has now.
         """
         wanted = {"method_shell": shell, "bp_shell": shell if bp_shell is None else bp_shell, "bp": bp}
         given = {name: values for name, values in wanted.items() if values is not None}
@@ -69,7 +71,7 @@ class Bed:
         with patch("os.fsync"):
             for place, config in enumerate(configs):
                 recipe = resolve(config)
-                self._grow(recipe, _of(accuracy, place), look, log, close, functional)
+                self._grow(recipe, _of(accuracy, place), look, log, close, functional, weights)
                 beside = baselines(recipe) if given else {}
                 for name, values in given.items():
                     if name in beside and beside[name].name != recipe.name:
@@ -87,6 +89,7 @@ class Bed:
         log: Sequence[Mapping[str, Any]],
         close: Mapping[int, Look] | None,
         functional: Mapping[str, Any] | None,
+        weights: tuple[float, float] | None = None,
     ) -> None:
         path = self.folder / recipe.name
         if not path.exists():
@@ -96,7 +99,7 @@ class Bed:
         for row in log:
             run.append_log(row)
         run.finish({}, {}, {"test_acc": float(accuracy), "epochs": recipe.config.epochs}, {"seconds": 1.0})
-        _measured(recipe, look or {}).save(path / MEASUREMENTS)
+        _moved(recipe, _measured(recipe, look or {}), weights).save(path / MEASUREMENTS)
         if close:
             (path / CLOSELY).mkdir(exist_ok=True)
         for epoch, seen in (close or {}).items():
@@ -173,6 +176,15 @@ def _measured(recipe: Recipe, look: Look) -> Measurements:
     # Half of all test samples are right: what an interval over samples needs, for one seed alone.
     arrays = {"test_correct": np.tile([0.0, 1.0], 512), **taken.arrays}
     return Measurements(arrays, {**taken.facts, **facts})
+
+
+def _moved(recipe: Recipe, taken: Measurements, weights: tuple[float, float] | None) -> Measurements:
+    """The same with the sizes of the parameters: their real names, and their real sizes at the start."""
+    if weights is None:
+        return taken
+    first = np.array([float(leaf.double().norm()) for leaf in recipe.params().values()])
+    sizes = {"weight_first": first, "weight_moved": weights[0] * first, "weight_last": weights[1] * first}
+    return Measurements({**taken.arrays, **sizes}, {**taken.facts, "leaves": list(recipe.params())})
 
 
 def _fake(recipe: Recipe, look: dict[str, Any], labels: list[str]) -> Measurements:

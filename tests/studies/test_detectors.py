@@ -183,6 +183,9 @@ class Dies:
     def __init__(self, after):
         self._watcher, self._left = Watcher(), after
 
+    def before_training(self, *words):
+        self._watcher.before_training(*words)
+
     def after_epoch(self, *words, **named):
         if self._left == 0:
             raise KeyboardInterrupt

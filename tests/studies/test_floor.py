@@ -47,7 +47,7 @@ def test_between_clamp_and_floor_nothing_is_distorted(tmp_path):
     story = told(tmp_path, MARGIN)
     assert holds(story, "a plain cosine is right") is True
     assert holds(story, "only distorted by the clamp") is False
-    assert cells(story, "decades", "clamped / true cosine")["1e-08 to 1e-07"] == "1.000"
+    assert cells(story, "decades", "clamped / true cosine")["1e-8 to 1e-7"] == "1.000"
     assert cells(story, "layers", "clamp-distorted")["DFA"] == "0"
 
 

@@ -15,12 +15,15 @@ SHRINKING = dict(zip(PENALTIES, (100.0, 5.0, 3.0, 2.0, 1.5), strict=True))
 """DFA's growth by λ: only without a penalty is D1 raised."""
 
 
-def plant(bed: Bed, sizes=PENALTIES, growth=100.0, grad=1e-4, cosine=0.0, accuracy=0.3, fa_growth=None) -> None:
-    """DFA's numbers at some λ; and FA's, where its growth is given."""
+def plant(
+    bed: Bed, sizes=PENALTIES, growth=100.0, grad=1e-4, cosine=0.0, accuracy=0.3, fa_growth=None, rho=None
+) -> None:
+    """DFA's numbers at some λ; and FA's, where its growth is given. ρ is half the cosine, unless given."""
+    finite = {"rho": cosine / 2 if rho is None else rho}
     look = {"grad": grad, "cosines": cosine, "groups": 2}
     for size in sizes:
         dfa, fa = (SMOKE.runs([penalised(METHODS[name], size)], epochs="short") for name in ("DFA", "FA"))
-        bed.plant(dfa, accuracy=[accuracy, accuracy + 0.001], look=look | {"growth": growth})
+        bed.plant(dfa, accuracy=[accuracy, accuracy + 0.001], look=look | {"growth": growth}, functional=finite)
         if fa_growth is not None:
             bed.plant(fa, accuracy=0.4, look=look | {"growth": fa_growth})
 
@@ -51,8 +54,12 @@ def told(published: Path, tmp_path: Path, **changes) -> Story:
 
 def test_as_the_papers_have_it_every_claim_holds(published, tmp_path):
     story = told(published, tmp_path)
-    assert [finding.holds for finding in story.findings] == [True] * 7
-    (table,) = story.tables
+    assert [finding.holds for finding in story.findings] == [True] * 8
+    table, finite = story.tables
+    assert [[cell.text for cell in row[:3]] for row in finite.rows][1:4:2] == [
+        ["0.0001", "+0.000 ± 0.000", "+0.000 ± 0.000"],
+        ["0.01", "+0.200 ± 0.000", "+0.100 ± 0.000"],
+    ]
     assert [row[1].value for row in table.rows] == [*PENALTIES] * 3
     backprop = [row for row in table.rows if row[0].text == "BP"]
     assert {row[4].text for row in backprop} == {"NOT MEASURED"}  # Exact everywhere,
@@ -76,6 +83,9 @@ def test_no_penalty_stands_apart_from_the_logarithmic_axis(published, tmp_path):
         ({"sizes": [1e-4], "growth": 90.0, "grad": 1e-4}, "relieves", True),  # D1 alone is not Mode 1.
         ({"sizes": [1e-4], "growth": 5.0, "cosine": 0.1}, "still under", False),
         ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.01}, "it is above", False),
+        ({"sizes": [1e-4], "growth": 5.0, "rho": 0.2}, "Finite steps say the same", False),
+        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.0}, "Finite steps say the same", False),
+        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.05}, "Finite steps say the same", None),
         ({"sizes": [1e-3], "growth": 3.0, "fa_growth": 100.0, "grad": 1e-9}, "FA needs no penalty", False),
         ({"sizes": [1e-3], "growth": 3.0, "accuracy": 0.5}, "No penalty", False),
     ],
@@ -89,3 +99,6 @@ def test_at_smoke_scale_the_penalty_contains_dfa(smoke):
     story: Story = smoke("penalty-sweep")
     assert holds(story, "contains") is True
     assert holds(story, "FA needs no penalty") is True
+    controls = [row[3].value for row in story.tables[1].rows]
+    assert len(controls) == len(PENALTIES)
+    assert min(controls) > 0.9

@@ -78,7 +78,7 @@ STORY = Story(
     (NARROW, WIDE, LONG),
     (MANY, figure(plot(curve("BP")), name="second")),
     ("Scale smoke.",),
-    ("run_a", "run_b"),
+    ("run_a", "dfa-scale=unit_error+site=input_<i>_s1"),
     ("walkback study mini --scale smoke",),
 )
 
@@ -243,6 +243,12 @@ class TestPage:
         assert len(set(ids)) == len(ids)
         used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page.read_text()))
         assert used <= set(ids)
+
+    def test_runs_are_linked_whatever_they_are_called(self, page):
+        link = "../runs/dfa-scale%3Dunit_error%2Bsite%3Dinput_%3Ci%3E_s1/run.json"
+        assert f'<a href="{link}">dfa-scale=unit_error+site=input_&lt;i&gt;_s1</a>' in page.read_text()
+        shown = r"dfa-scale=unit\_error+site=input\_\<i\>\_s1"
+        assert f"- [{shown}]({link})" in page.with_name("study.md").read_text().splitlines()
 
     def test_nothing_given_becomes_markup(self, page):
         assert "<b>a_b</b>" not in page.read_text()

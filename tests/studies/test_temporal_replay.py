@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, sight
 
-from walkback.studies.catalog.temporal_replay import D1, D2, D2_PAPERS, STUDY, earliest, saved, stays
+from walkback.studies.catalog.temporal_replay import D1, D2, D2_PAPERS, SEEN_FIRST, STUDY, earliest, saved, stays
+from walkback.studies.first_to_last import way_findings
 from walkback.studies.scale import METHODS, SMOKE
 from walkback.studies.telling import first_epoch
 
@@ -17,6 +18,13 @@ GROWTH = [10, 20, 30, *[200] * 9]
 PUBLISHED = [sight(n + 1, growth=GROWTH[n], grad=GRAD[n], accuracy=0.31 if n else 0.2) for n in range(12)]
 
 
+FIRST = {"growth": 1.0, "grad": 8e-3, "branch": [1.0, 1.0, 2.0, 2.0]}
+"""Before the first step."""
+INFLATED = {"look": {"growth": 10.0, "grad": 1e-6, "branch": 2e7}, "weights": (200.0, 50.0)}
+"""‖h_L‖ 10 to 1e5, ‖g_L‖ 8e-3 to 1e-6."""
+HEALTHY = {"look": {"growth": 1.3, "grad": 4e-4, "branch": 20.0}, "weights": (2.5, 2.0)}
+
+
 def told(tmp_path, dfa=PUBLISHED, bp=QUIET, student=QUIET, accuracy=(0.300, 0.302)):
     bed = Bed(tmp_path)
     others = {"resmlp": {"bp": bp, METHODS["DFA"]: dfa}, "student": {METHODS["DFA"]: student}}
@@ -24,7 +32,13 @@ def told(tmp_path, dfa=PUBLISHED, bp=QUIET, student=QUIET, accuracy=(0.300, 0.30
         place = "student" if config.arch.name == "student_net" else config.arch.name
         log = others.get(place, {}).get(str(config.method), QUIET)
         seed = SMOKE.seeds.index(config.seed)
-        bed.plant([config], log=log, accuracy=accuracy[seed] if log is dfa and place == "resmlp" else 0.6)
+        ends = {"bp": HEALTHY, METHODS["DFA"]: INFLATED}
+        seen = (
+            {"close": {0: FIRST}, **ends[str(config.method)]}
+            if place == "resmlp" and str(config.method) in ends
+            else {}
+        )
+        bed.plant([config], log=log, accuracy=accuracy[seed] if log is dfa and place == "resmlp" else 0.6, **seen)
     return STUDY.tell(bed.results(), SMOKE)
 
 
@@ -91,8 +105,44 @@ def test_a_number_that_was_not_finite_is_not_drawn_and_fires_nothing(tmp_path):
     assert holds(story, "no detector ever fires") is True
 
 
+def test_from_the_first_weights_to_the_last(tmp_path):
+    story = told(tmp_path)
+    rows = {row[0].text: [cell.value for cell in row[1:]] for row in story.tables[2].rows}
+    assert list(rows) == [*SEEN_FIRST]
+    assert rows["DFA"][:4] == pytest.approx([10, 1e5, 8e-3, 1e-6], rel=0.01)
+    assert rows["DFA"][4] == pytest.approx(2e7 / 2**0.5)  # Geometric mean over blocks that began at 1 and at 2.
+    assert rows["DFA"][5:7] == pytest.approx([200, 200])
+    # Of 1024 uniform weights in ±1/√32 and 1024 normal ones of 0.01: norms 3.27 and 0.32.
+    assert rows["DFA"][7] == pytest.approx(50**2 * 3.27 * 0.32, rel=0.1)
+    assert rows["BP"][4:7] == pytest.approx([20 / 2**0.5, 2.5, 2.5])
+    assert holds(story, "moves the blocks' weights") is True
+    assert holds(story, "falls by the factor") is True  # 1e4 and 8e3.
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "expected"),
+    [
+        ({"weights": (2.0, 2.0)}, "moves the blocks' weights", False),
+        ({"look": INFLATED["look"] | {"branch": 10.0}}, "moves the blocks' weights", False),
+        ({"weights": None}, "moves the blocks' weights", None),
+        ({"look": INFLATED["look"] | {"branch": None}}, "moves the blocks' weights", None),
+        ({"look": INFLATED["look"] | {"grad": 1e-8}}, "falls by the factor", False),
+        ({"look": INFLATED["look"] | {"growth": 1.0}}, "falls by the factor", False),
+    ],
+)
+def test_the_way_turns_with_its_numbers(tmp_path, changes, words, expected):
+    bed = Bed(tmp_path)
+    runs = {name: SMOKE.runs([METHODS[name]]) for name in SEEN_FIRST}
+    bed.plant(runs["BP"], close={0: FIRST}, **HEALTHY)
+    bed.plant(runs["DFA"], close={0: FIRST}, **INFLATED | changes)
+    bp, dfa = (bed.results().cases(found) for found in runs.values())
+    (answer,) = [found.holds for found in way_findings(dfa, bp) if words in found.claim]
+    assert answer is expected
+
+
 @pytest.mark.slow
 def test_smoke(smoke):
     story = smoke("temporal-replay")
+    assert holds(story, "moves the blocks' weights") is True
     assert holds(story, "no detector ever fires") is True
     assert holds(story, "fires in every seed") is True

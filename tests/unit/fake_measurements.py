@@ -24,10 +24,12 @@ def fake(
     pool: str = "all",
     group_cos: float = 0.1,
     fresh: float | None = None,
+    branch: float | list[float] | None = None,
     dtype: str = "float32",
     seed: int = 0,
 ) -> Measurements:
-    """`grad` is |g_L| @128; `cosines` are the credit's, by layer; None measures no credit."""
+    """`grad` is |g_L| @128; `cosines` are the credit's, by layer; None measures no credit. `branch` is the mean norm of
+    block outputs, for all or by block."""
     rng = np.random.default_rng(seed)
     layers, samples = blocks + 1, groups * GROUP
     spread = rng.uniform(0.9, 1.1, (1, samples))  # The same at every layer: ratios of means are exact.
@@ -41,6 +43,8 @@ def fake(
         "correct": (rng.uniform(size=samples) < 0.6).astype(np.float64),
         "error_norm": np.full(samples, 0.8),
     }
+    if branch is not None:
+        arrays["branch_norm"] = np.broadcast_to(np.reshape(branch, (-1, 1)), (blocks, 1)) * spread / spread.mean()
     if replay:
         by_layer = np.broadcast_to(np.asarray(replay_cos, dtype=np.float64), (layers,))
         arrays |= {

@@ -222,6 +222,10 @@ def test_figures_in_two_conventions_differ_by_about_eight():
         assert 7 < parse(other.text).low / parse(one.text).low < 9.5
 
 
+CLOSE = ("deep", "cosine", "hidden", "gradient", "deep_least", "deep_most")
+"""What may be asked for after an epoch, of a network that was measured in full there."""
+
+
 @pytest.mark.parametrize("scale", [SMOKE, PAPER], ids=lambda scale: scale.name)
 def test_the_study_of_a_figure_takes_what_the_figure_needs(scale):
     """Its runs, its looks after an epoch, its finite steps: the command on the page makes them."""
@@ -238,8 +242,10 @@ def test_the_study_of_a_figure_takes_what_the_figure_needs(scale):
             for config in [] if ask.places else find.runs(ask.ours, ask.place, ask.epochs, ask.penalty):
                 run = resolve(config).name
                 assert run in runs, figure.id
-                if ask.quantity in ("deep", "cosine", "gradient", "deep_least", "deep_most") and ask.epoch is not None:
+                if ask.quantity in CLOSE and ask.epoch is not None:
                     assert (run, ask.epoch) in closely, figure.id
+                if ask.quantity == "block_outputs":
+                    assert (run, 0) in closely, figure.id
                 if ask.quantity.startswith(("rho", "nudging")):
                     assert run in finite, figure.id
 
@@ -264,14 +270,16 @@ def bed(tmp_path_factory):
         SMOKE.runs([METHODS["DFA"]]),
         accuracy=[0.30, 0.34],
         shell=[0.35, 0.36],
-        look=LOOK,
+        look=LOOK | {"branch": [30.0, 300.0, 30.0, 300.0]},
+        weights=(20.0, 30.0),
         log=log,
         close={
+            0: LOOK | {"growth": 1.0, "grad": 8e-3, "branch": 3.0},
             1: LOOK | {"cosines": [0.5, 0.01, 0.02, 0.03, 0.04]},
             2: LOOK,
             3: LOOK | {"cosines": [-0.9, 0.2, 0.3, 0.2, 0.3]},
         },
-        functional={"rho": [0.9, 0.1, 0.2, 0.3, 0.4], "rho_random": 0.01},
+        functional={"rho": 0.7, "rho_one_sided": [0.9, 0.1, 0.2, 0.3, 0.4], "rho_random": 0.01},
     )
     for name, nudge in (("DFA", -1e-3), ("FA", -2e-3)):
         made.plant(
@@ -313,6 +321,11 @@ READ = [
     ("primary-audit", "gradient", {}, [2e-5, 2e-5]),
     ("primary-audit", "gradient", {"layer": 2}, [2e-5 * 1.5**2] * 2),
     ("early-epochs", "gradient", {"layer": 3, "epoch": 1}, [2e-5 * 1.5] * 2),
+    ("temporal-replay", "gradient", {"epoch": 0}, [8e-3] * 2),
+    ("temporal-replay", "block_outputs", {}, [10 * 10**0.5] * 2),
+    ("temporal-replay", "block_move", {}, [20.0] * 2),
+    ("temporal-replay", "matrix_move", {}, [20.0] * 2),
+    ("temporal-replay", "matrix_product", {}, None),
     ("temporal-replay", "hidden_at", {"epoch": 3}, [700.0] * 2),
     ("temporal-replay", "gradient_at", {"epoch": 1}, [1e-5] * 2),
     ("primary-audit", "direction", {}, [0.25] * 2),
@@ -380,6 +393,11 @@ def test_ours_is_read_from_stored_results(bed, study, quantity, ask, expected):
     assert read(bed, study, quantity, **ask) == [v if isinstance(v, str) else pytest.approx(v) for v in wanted]
 
 
+def test_a_network_before_its_first_step_is_not_that_of_the_end(bed):
+    first, last = (read(bed, "temporal-replay", "hidden", **ask) for ask in ({"epoch": 0}, {}))
+    assert last == pytest.approx([3.0**4 * size for size in first])
+
+
 def test_every_quantity_is_tested():
     assert {quantity for _, quantity, *_ in READ} == set(QUANTITIES)
 
@@ -397,6 +415,7 @@ def _worked_out(bed: Bed, quantity: str) -> list[float]:
         found.append(
             {
                 "hidden": float(arrays["hidden_norm"][-1].mean()),
+                "matrix_product": 30**2 * float(np.prod(_first_sizes(case)) ** (1 / 4)),
                 "ways_least": min(ways),
                 "ways_most": max(ways),
                 "ways_ratio": max(map(abs, ways)) / min(map(abs, ways)),
@@ -407,6 +426,13 @@ def _worked_out(bed: Bed, quantity: str) -> list[float]:
             }[quantity]
         )
     return found
+
+
+def _first_sizes(case) -> list[float]:
+    """Of every block: |w1| |w2| of the first weights."""
+    params = case.recipe.params()
+    sizes = {name: float(np.linalg.norm(leaf.double().numpy())) for name, leaf in params.items()}
+    return [sizes[f"blocks.{block}.w1.weight"] * sizes[f"blocks.{block}.w2.weight"] for block in range(4)]
 
 
 # One row

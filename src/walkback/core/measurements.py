@@ -5,7 +5,7 @@ be changed and pages redrawn without the model.
 
 Axes: `layer` runs over the hidden states h_0..h_L, `sample` over the evaluation samples in the order they were given,
 `test sample` over a stored run's whole test set, `group` over disjoint groups of 128 samples, `pair` over pairs of
-groups, `draw` over random draws.
+groups, `draw` over random draws, `block` over the blocks, `leaf` over the parameters that the facts name as `leaves`.
 
 A sample that cannot be measured (zero or not finite) is NaN in cosines: it is excluded and counted, never imputed.
 """
@@ -37,6 +37,12 @@ AXES: dict[str, tuple[str, ...]] = {
     "hidden_norm": ("layer", "sample"),
     # The same over all tokens, where only the cls token is read: at h_0 that one is the same for every sample.
     "hidden_norm_all": ("layer", "sample"),
+    # Norm of what a block adds to the stream, h_l+1 - h_l; not where states differ in shape.
+    "branch_norm": ("block", "sample"),
+    # Of a stored run's parameters, one by one: norm before training, norm now, and norm of the difference.
+    "weight_first": ("leaf",),
+    "weight_last": ("leaf",),
+    "weight_moved": ("leaf",),
     # Norm of the gradient of the sample's own loss (sum scale), as the model's own precision gives it.
     "grad_norm": ("layer", "sample"),
     # The same from the float64 replay of the same weights and samples.
@@ -88,7 +94,8 @@ class Measurements:
     arrays: Mapping[str, Array]
     facts: Mapping[str, Any] = field(default_factory=dict)
     """`layers`, `samples`, `groups`, `dtype`, `pool`, `site` (output, input or null), `labels` (for each layer: exact,
-    asymptotic, fitted or none; null without a credit), `sample_hash`, `found` and `skipped` (sentences)."""
+    asymptotic, fitted or none; null without a credit), `sample_hash`, `found` and `skipped` (sentences); `rounded_bits`
+    where they were rounded."""
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
@@ -106,11 +113,27 @@ class Measurements:
         """L: the number of blocks."""
         return int(self.facts["layers"]) - 1
 
-    def save(self, path: Path) -> None:
-        """Write `measurements.npz`: named float arrays, and the facts as JSON bytes; no pickle."""
+    def rounded(self, bits: int) -> Measurements:
+        """The same with so many significant bits, which its facts say."""
+        arrays = {name: round_to(array, bits) for name, array in self.arrays.items()}
+        return Measurements(arrays, {**self.facts, "rounded_bits": min(bits, self.facts.get("rounded_bits", bits))})
+
+    def equals(self, other: Measurements) -> bool:
+        """Whether both hold the same numbers and facts."""
+        if self.facts != other.facts or self.arrays.keys() != other.arrays.keys():
+            return False
+        return all(np.array_equal(array, other.arrays[name], equal_nan=True) for name, array in self.arrays.items())
+
+    def save(self, path: Path, narrow: bool = False) -> None:
+        """Write `measurements.npz`: named arrays, and the facts as JSON bytes; no pickle.
+
+        The same measurements give the same bytes: numpy stamps no time. With `narrow` each array has the smallest type
+        that holds its values exactly; `load` gives float64 again.
+        """
         buffer = io.BytesIO()
         facts = np.frombuffer(json.dumps(dict(self.facts)).encode(), dtype=np.uint8)
-        np.savez_compressed(buffer, **dict(self.arrays), facts=facts)  # type: ignore[arg-type]
+        arrays = {name: _narrowed(array) if narrow else array for name, array in self.arrays.items()}
+        np.savez_compressed(buffer, **arrays, facts=facts)  # type: ignore[arg-type]
         write_atomic(path, buffer.getvalue())
 
     @staticmethod
@@ -118,8 +141,25 @@ class Measurements:
         try:
             # Opened here: numpy would leave a file open that is cut off.
             with explained(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            facts = json.loads(arrays.pop("facts").tobytes())
+                found = {name: stored[name] for name in stored.files}
+            facts = json.loads(found.pop("facts").tobytes())
+            arrays = {name: array.astype(np.float64, copy=False) for name, array in found.items()}
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"{path} is not a measurements file: {error}. Measure the run again.") from error
         return Measurements(arrays, facts)
+
+
+def round_to(array: Array, bits: int) -> Array:
+    """The nearest numbers with so many significant bits; what is not finite, or would become so, stays as it is."""
+    parts, powers = np.frexp(array)
+    with np.errstate(over="ignore"):
+        near: Array = np.ldexp(np.rint(np.ldexp(parts, bits)), powers - bits)
+    return np.where(np.isfinite(near), near, array)
+
+
+def _narrowed(array: Array) -> NDArray[Any]:
+    if np.all((array == 0) | (array == 1)) and not np.signbit(array).any():
+        return array.astype(np.uint8)
+    with np.errstate(over="ignore", under="ignore"):
+        single = array.astype(np.float32)
+    return single if np.array_equal(single, array, equal_nan=True) else array

@@ -155,7 +155,7 @@ def _pooled(values: Tensor, pool: str) -> Tensor:
 def _arrays(groups: Sequence[Group]) -> dict[str, Array]:
     by_layer = [_layer(groups, index) for index in range(len(groups[0].seen.states))]
     found: dict[str, Array] = {name: np.stack([numbers[name] for numbers in by_layer]) for name in by_layer[0]}
-    found |= _group_cosines(groups)
+    found |= _branches(groups) | _group_cosines(groups)
     found["loss"] = torch.cat([group.seen.losses.double().cpu() for group in groups]).numpy()
     if groups[0].seen.logits is not None:
         found["correct"] = torch.cat([_right(group.seen) for group in groups]).numpy()
@@ -206,6 +206,19 @@ def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
         # Mean cosine under each fresh draw of the feedback.
         found["null_fresh"] = torch.cat([g.fresh[index] for g in groups if g.fresh is not None], dim=1).nanmean(1)
     return {name: values.double().cpu().numpy() for name, values in found.items()}
+
+
+def _branches(groups: Sequence[Group]) -> dict[str, Array]:
+    """Norms of what each block adds to the stream, in float64 where there is a replay."""
+    passes = [(group.replay or group.seen).states for group in groups]
+    if len(passes[0]) < 2 or len({state.shape for state in passes[0]}) > 1:
+        return {}
+    pool = groups[0].pool
+    added = (
+        torch.cat([norms(_pooled(states[block + 1].double() - states[block].double(), pool)) for states in passes])
+        for block in range(len(passes[0]) - 1)
+    )
+    return {"branch_norm": torch.stack(list(added)).cpu().numpy()}
 
 
 def _group_means(values: Tensor, full: int) -> Tensor:

@@ -6,6 +6,7 @@ Gradients are @128.
 
 from __future__ import annotations
 
+from walkback.judge.inflation import block_move, matrix_move, matrix_product
 from walkback.judge.number import Number
 from walkback.published.between import (
     caught,
@@ -23,6 +24,7 @@ from walkback.published.between import (
 )
 from walkback.published.seen import (
     Quantity,
+    block_outputs,
     cosines,
     deep_early,
     fall,
@@ -35,6 +37,7 @@ from walkback.published.seen import (
     loss_change,
     of_all,
     of_network,
+    of_weights,
     per_case,
     saved,
     steps,
@@ -48,12 +51,18 @@ QUANTITIES: dict[str, Quantity] = {
     "accuracy": per_case(lambda case, ask: Number.of(case.accuracy)),
     "accuracy_at": logged(lambda row, ask: row.get("test_acc")),
     "difference": difference,
-    # Norms, at a layer: at the end, after an epoch that was measured in full, or as the detectors logged them
+    # Norms, at a layer: at the end, after an epoch that was measured in full (0: before the first), or as the detectors
+    # logged them
     "growth": per_case(lambda case, ask: flag_value(case, "D1")),
     "hidden": of_network(lambda q, ask: q.layers[ask.layer].hidden_norm),
     "gradient": of_network(lambda q, ask: q.layers[ask.layer].grad_norm_128),
     "hidden_at": logged(lambda row, ask: row["hidden"][ask.layer]),
     "gradient_at": logged(lambda row, ask: row["grad"][ask.layer]),
+    # From the first weights to the last
+    "block_move": of_weights(block_move),
+    "matrix_move": of_weights(matrix_move),
+    "matrix_product": of_weights(matrix_product),
+    "block_outputs": per_case(block_outputs),
     # Directions
     "direction": of_network(lambda q, ask: q.group_cos),
     "cosine": of_network(lambda q, ask: cosines(q)[ask.layer]),
@@ -72,8 +81,8 @@ QUANTITIES: dict[str, Quantity] = {
     "fresh_width": per_case(lambda case, ask: Number.of(float(fresh(case, 1).std(ddof=1)))),
     "fresh_score": per_case(fresh_score),
     "fresh_gamma": per_case(lambda case, ask: Number.of(float(fresh(case, 0).mean()))),
-    # Finite steps
-    "rho": per_case(lambda case, ask: steps("rho")(case)),
+    # Finite steps: the papers' ρ takes one-sided differences; of the controls only central ones are stored
+    "rho": per_case(lambda case, ask: steps("rho_one_sided")(case)),
     "rho_gradient": per_case(lambda case, ask: steps("rho_gradient")(case)),
     "rho_random": per_case(lambda case, ask: steps("rho_random")(case)),
     "nudging": per_case(lambda case, ask: steps("nudge_credit")(case)),

@@ -7,8 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.core.measurements import Array
+from walkback.core.measurements import Array, Measurements
 from walkback.judge.functional import functional_layers, train_loss_change
+from walkback.judge.inflation import branch_growth
 from walkback.judge.number import Number, first_bad
 from walkback.judge.quantities import Quantities
 from walkback.judge.quantities import quantities as judged
@@ -54,6 +55,16 @@ def of_all(numbers: Sequence[Number], pick: Callable[[list[float]], float]) -> N
 def cosines(q: Quantities) -> list[Number]:
     missing = Number.missing("no credit was measured")
     return [missing if layer.credit is None else layer.credit.cos for layer in q.layers]
+
+
+def of_weights(get: Callable[[Measurements], Number]) -> Quantity:
+    """A quantity of the run's weights at the end."""
+    return per_case(lambda case, ask: get(case.measurements))
+
+
+def block_outputs(case: Case, ask: Ask) -> Value:
+    """How many times as large as before the first step the blocks' outputs are at the end."""
+    return branch_growth(case.close(0), case.measurements)
 
 
 def deep_early(case: Case, ask: Ask) -> Value:

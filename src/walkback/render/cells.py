@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 NOTHING = "–"
 WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
+_POWER = re.compile(r"(?<=\d)e([+-])0*(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -18,9 +20,17 @@ class Cell:
     value: float | None = None
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", tidy(self.text))
+
     @property
     def full(self) -> str:
         return f"{self.text} ({self.reason})" if self.reason else self.text
+
+
+def tidy(text: str) -> str:
+    """Powers of ten as people write them: 1e-7 and 3e5 for 1e-07 and 3e+05."""
+    return _POWER.sub(lambda match: f"e{match[1].replace('+', '')}{match[2]}", text)
 
 
 def number(given: Mapping[str, Any], spec: str) -> Cell:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from walkback.core.plain import plain
-from walkback.render.cells import Cell
+from walkback.render.cells import Cell, tidy
 
 Mark = Literal["line", "points", "both", "bars"]
 
@@ -120,6 +120,10 @@ class Finding:
     claim: str
     holds: bool | None
     said: str
+
+    def __post_init__(self) -> None:
+        for name in ("claim", "said"):
+            object.__setattr__(self, name, tidy(getattr(self, name)))
 
     @property
     def word(self) -> str:

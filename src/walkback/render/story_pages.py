@@ -84,6 +84,8 @@ def story_markdown(story: Story) -> str:
         *(f"\n![{markdown.escape(f.title)}]({f.name}.svg)\n\n{markdown.escape(f.caption)}" for f in story.figures),
         "",
         *(f"- {markdown.escape(fact)}" for fact in story.facts),
+        # A line of its own, or what is indented below would belong to the list above.
+        *(["", "To obtain it again:"] if story.commands else []),
         *(f"\n    {command}" for command in story.commands),
         *_behind(story),
     ]

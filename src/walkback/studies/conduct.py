@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
@@ -164,8 +167,16 @@ def _is_settled(path: Path, name: str) -> bool:
     return found.is_done and any(_is_measured(found, each) for each in names)
 
 
-def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, ...]:
-    """Write each study's pages from stored results alone."""
+def tell(studies: Mapping[str, Study], scale: Scale, out: Path, processes: int = 1) -> tuple[Story, ...]:
+    """Write each study's pages from stored results alone.
+
+    Drawing takes most of it, and several processes share that; their studies must be of the catalog.
+    """
+    if processes > 1 and len(studies) > 1:
+        known = all_studies()
+        assert all(known.get(name) is study for name, study in studies.items()), "other processes know the catalog only"
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            return tuple(pool.map(_tell_known, studies, repeat(scale), repeat(out)))
     results = Results(out / RUNS)
     stories = []
     for name, study in studies.items():
@@ -174,6 +185,11 @@ def tell(studies: Mapping[str, Study], scale: Scale, out: Path) -> tuple[Story, 
         save_story(story, out / name)
         stories.append(story)
     return tuple(stories)
+
+
+def _tell_known(name: str, scale: Scale, out: Path) -> Story:
+    (story,) = tell({name: all_studies()[name]}, scale, out)
+    return story
 
 
 def all_studies() -> dict[str, Study]:

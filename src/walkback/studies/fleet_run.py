@@ -58,6 +58,8 @@ def train_group(
         driver.warm_up()
         with turn(device) as waited:
             clock.stood_still(waited)
+            if observer and driver.epoch == 0:
+                observer.before_training(driver, members, data, device)
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
             if results is not None:
                 _finish(driver, members, results, clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,13 @@ class Laboratory:
 
     def measure(self, run: store.Run, recipe: Recipe) -> Measurements:
         """One frozen pass and its float64 replay over the first test samples, credit included; and which of all test
-        samples the run gets right. Where the rule's state is gone there is no credit: none is made up."""
+        samples the run gets right, and how far its weights have come. Where the rule's state is gone there is no
+        credit: none is made up."""
         params, state = self._weights(run, recipe)
         taken = look(recipe, params, state, self._tests(run, recipe))
-        arrays = {**taken.arrays, "test_correct": self._right(run, recipe, params)}
-        return Measurements(arrays, {**taken.facts, **self._origin(run)})
+        first = recipe.params()
+        arrays = {**taken.arrays, **_way(first, params), "test_correct": self._right(run, recipe, params)}
+        return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
 
     def measure_functional(
         self, run: store.Run, recipe: Recipe, seed: int = 0, samples: int = FUNCTIONAL_SAMPLES
@@ -112,6 +114,22 @@ def look(recipe: Recipe, params: Leaves, state: Leaves | None, tests: TestSet) -
     subject, labels = _subject(recipe, params, state)
     samples = regroup(_first(tests.batches(), SAMPLES), distinct=True)
     return measure(subject, samples, labels=labels, site=recipe.treatment.site)
+
+
+def _way(first: Leaves, last: Leaves) -> dict[str, Array]:
+    """Sizes of the parameters before training and now, and of the way between; in the order of the first, since a file
+    has none."""
+
+    def sizes(leaves: Iterable[Tensor]) -> Array:
+        found: Array = torch.stack([leaf.norm() for leaf in leaves]).cpu().numpy()
+        return found
+
+    pairs = [(leaf.to(last[name]).double(), last[name].double()) for name, leaf in first.items()]
+    return {
+        "weight_first": sizes(start for start, _ in pairs),
+        "weight_last": sizes(end for _, end in pairs),
+        "weight_moved": sizes(end - start for start, end in pairs),
+    }
 
 
 def _subject(recipe: Recipe, params: Leaves, state: Leaves | None) -> tuple[OwnSubject, Sequence[str] | None]:

@@ -25,12 +25,12 @@ from walkback.training.driver import Driver
 
 @dataclass
 class Watcher:
-    """Looks at a driver's models after its epochs."""
+    """Looks at a driver's models before its first epoch and after every one."""
 
     every: int = 1
     """Epochs between looks."""
     closely: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """By run name, the epochs after which it is measured in full."""
+    """By run name, the epochs after which it is measured in full; 0 is before the first."""
     finished: Callable[[Sequence[Run]], None] = lambda members: None
     """Told of runs that have just been finished, while the device is still theirs."""
     _known: WeakKeyDictionary[Driver, Detectors] = field(default_factory=WeakKeyDictionary, repr=False)
@@ -38,6 +38,9 @@ class Watcher:
     def __post_init__(self) -> None:
         if type(self.every) is not int or self.every < 1:
             raise InputError(f"watch is {self.every!r}; expected a whole number of epochs, at least 1.")
+
+    def before_training(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
+        self._look_closely(driver, members, data, device)
 
     def after_epoch(
         self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device

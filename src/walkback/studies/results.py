@@ -63,8 +63,11 @@ class Case:
     @property
     def answers(self) -> Measurements:
         """Which test samples it gets right; where it was measured in full, that is among the rest."""
-        is_whole = (self.run.path / MEASUREMENTS).is_file() or not (self.run.path / ANSWERS).is_file()
-        return self.measurements if is_whole else self._stored(ANSWERS)
+        if (self.run.path / ANSWERS).is_file():
+            found = self._stored(ANSWERS)
+            if found.facts.get("files") == self.run.record["files"]:
+                return found
+        return self.measurements
 
     @cached_property
     def functional(self) -> Measurements:

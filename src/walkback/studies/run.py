@@ -91,6 +91,11 @@ class Listener:
 class Observer(Protocol):
     """Looks at models while they train."""
 
+    def before_training(
+        self, driver: Driver, members: Sequence[store.Run], data: Dataset, device: torch.device
+    ) -> None:
+        """These models are about to take their first step; of one that is gone on with it was said when it began."""
+
     def after_epoch(
         self, driver: Driver, members: Sequence[store.Run], data: Dataset, device: torch.device
     ) -> list[dict[str, Any]]:

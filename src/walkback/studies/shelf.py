@@ -37,6 +37,9 @@ class Shelf:
         run = self._runs.get(recipe.name)
         return run if run is not None and run.is_done else None
 
+    def names(self) -> list[str]:
+        return sorted(self._runs)
+
     def seeds(self) -> list[int]:
         return sorted({run.record["seed"] for run in self._runs.values()})
 

@@ -26,7 +26,7 @@ class Study(ABC):
         return self.runs(scale)
 
     def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
-        """Runs, each with the epochs after which it is measured in full while it trains."""
+        """Runs, each with the epochs after which it is measured in full while it trains; 0 is before the first."""
         return []
 
     def functional(self, scale: Scale) -> list[RunConfig]:

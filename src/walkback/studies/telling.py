@@ -239,13 +239,25 @@ def caption(scale: Scale, cases: Sequence[Case], extra: str = "") -> str:
     configs = [case.recipe.config for case in cases]
     seeds = sorted({config.seed for config in configs})
     places = list(dict.fromkeys(_place(case.recipe) for case in cases))
-    epochs = " or ".join(dict.fromkeys(str(config.epochs) for config in configs))
     first = configs[0]
-    recipe = f"{epochs} epochs, batch {first.batch}, AdamW lr {first.lr:g}, decay {first.weight_decay:g}, cosine"
+    recipe = f"{_epochs(cases)}, batch {first.batch}, AdamW lr {first.lr:g}, decay {first.weight_decay:g}, cosine"
     augment = f", {first.augment}" if first.augment != "none" else ""
     where = "; ".join(places) if len(places) <= 2 else f"{len(places)} networks"
     n = f"n = {len(seeds)} seeds ({', '.join(map(str, seeds))}); ± is the standard deviation over seeds, ddof = 1"
     return " ".join(filter(None, (f"{where}, {recipe}{augment}; {n}. Scale: {scale.name}.", extra)))
+
+
+def _epochs(cases: Sequence[Case]) -> str:
+    """How long they were trained; where that depends on the method, which one for how long."""
+    by: dict[int, list[str]] = {}
+    for case in cases:
+        by.setdefault(case.recipe.config.epochs, []).append(label(case.method))
+    most = max(by, key=lambda epochs: len(by[epochs]))
+    others = {epochs: dict.fromkeys(names) for epochs, names in by.items() if epochs != most}
+    if any(name in by[most] for names in others.values() for name in names):
+        return f"{' or '.join(map(str, by))} epochs"
+    said = "; ".join(f"{', '.join(names)}: {epochs}" for epochs, names in others.items())
+    return f"{most} epochs ({said})" if said else f"{most} epochs"
 
 
 def _place(recipe: Recipe) -> str:
@@ -265,8 +277,13 @@ def story(
     **parts: Sequence[object],
 ) -> Story:
     """A story with its facts, runs and command filled in; `parts` are tables and figures."""
-    runs = tuple(dict.fromkeys(case.run.name for case in cases))
-    facts = (f"Scale {scale.name}: {scale.words}.", f"{len(runs)} runs.")
-    commands = (f"walkback study {name} --scale {scale.name}",)
+    # All it may look at, baselines too: the shells behind a margin are no cases.
+    runs = tuple(cases[0].results.shelf.names())
+    facts = (f"Scale {scale.name}: {scale.words}.", f"{len(runs)} runs, with those that others are held against.")
+    line = f"walkback study {name} --scale {scale.name}"
+    commands = (
+        f"{line} --out again  # trains its runs anew, measures and tells",
+        f"{line} --out .. --render  # in this page's folder: tells again from the numbers in ../runs",
+    )
     tables, figures = (tuple(parts.get(kind, ())) for kind in ("tables", "figures"))
     return Story(name, title, question, tuple(findings), tables, figures, facts, runs, commands)  # type: ignore[arg-type]

@@ -1,10 +1,16 @@
 """Carry out experiments of the papers, or our own, and render their tables and figures.
 
 example: walkback study primary-audit --scale smoke --out studies
-         walkback study all --scale paper --data-root data --out results/paper
+         walkback study all --scale paper --data-root data --out studies
+         walkback study all --scale paper --out studies --publish results/paper
 
 Runs lie in OUT/runs and are shared: what several studies need is trained and measured once. The same command goes on
 after an interruption. --render tells studies again from what is stored: no model is read, nothing is measured.
+
+--publish copies what these studies rest on from OUT to FOLDER, small enough for version control: records, logs and
+rounded measurements, no weights; and tells the studies there from the copy. Nothing is trained, and nothing is written
+where a run is not finished and measured. A second time only what has changed is written. What else is in FOLDER stays;
+runs there that no study needs any more are named, not removed.
 """
 
 from __future__ import annotations
@@ -26,11 +32,16 @@ if TYPE_CHECKING:
     from walkback.studies.study import Study
 
 
+FEW = 4
+"""Studies that one process tells about as soon as others have started."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="studies (`walkback ls studies`), or all")
     parser.add_argument("--scale", choices=("smoke", "paper"), default="smoke", help="embedded task, or real data")
     parser.add_argument("--out", type=Path, default=Path("studies"), help="folder for runs and pages")
     parser.add_argument("--render", action="store_true", help="tell from stored results alone")
+    parser.add_argument("--publish", type=Path, metavar="FOLDER", help="copy finished results to FOLDER, rounded")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--max-seconds", type=float, help="stop at the first checkpoint after this long")
     parser.add_argument(
@@ -47,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--max-seconds is {args.max_seconds}; expected more than 0.")
     if args.processes is not None and args.processes < 1:
         raise InputError(f"--processes is {args.processes}; expected at least 1.")
+    if args.publish is not None and (args.render or args.dry_run):
+        other = "--render" if args.render else "--dry-run"
+        raise InputError(f"--publish and {other} were both given; expected one. Leave one out.")
     from walkback.cli.progress import Bar
     from walkback.studies.conduct import conduct, studies_of, tell
     from walkback.studies.run import Options
@@ -54,8 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
     scale = scale_of(args.scale)
     studies = studies_of(args.names)
+    if args.publish is not None:
+        return _publish(args, studies, scale)
     if args.render:
-        return _print(args, tell(studies, scale, args.out))
+        return _print(args, tell(studies, scale, args.out, _tellers(args, studies)), args.out)
     options = Options(
         out=args.out,
         device=args.device,
@@ -74,7 +90,14 @@ def run(args: argparse.Namespace) -> int:
         what = "measurements are missing" if done.unfinished == done.unmeasured else "runs are unfinished"
         print(f"walkback: {done.unfinished} {what}; the same command goes on.", file=sys.stderr)
         return EXIT_UNFINISHED
-    return _print(args, done.stories)
+    return _print(args, done.stories, args.out)
+
+
+def _tellers(args: argparse.Namespace, studies: Mapping[str, Study]) -> int:
+    """Processes to tell studies in: starting one takes as long as telling a few."""
+    from walkback.core.machine import cores
+
+    return (args.processes or cores()) if len(studies) > FEW else 1
 
 
 def _settling(args: argparse.Namespace) -> Settles:
@@ -103,7 +126,19 @@ def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
     return EXIT_DONE
 
 
-def _print(args: argparse.Namespace, stories: Sequence[Story]) -> int:
+def _publish(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale) -> int:
+    from walkback.studies.publish import publish
+
+    done = publish(studies, scale, args.out, args.publish, processes=_tellers(args, studies))
+    _print(args, done.stories, args.publish)
+    if not args.json:
+        print(f"{done.runs} runs in {args.publish}, {done.written} of them new or changed.")
+    if done.strays:
+        print(f"walkback: no study needs these runs in {args.publish}: {', '.join(done.strays)}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def _print(args: argparse.Namespace, stories: Sequence[Story], folder: Path) -> int:
     for story in stories:
         if args.json:
             print(json.dumps(story.to_json(), allow_nan=False))
@@ -111,5 +146,5 @@ def _print(args: argparse.Namespace, stories: Sequence[Story]) -> int:
         print(f"{story.name}: {story.question}")
         for finding in story.findings:
             print(f"  {finding.word}: {finding.claim} {finding.said}")
-        print(f"  {args.out / story.name / 'index.html'}")
+        print(f"  {folder / story.name / 'index.html'}")
     return EXIT_DONE

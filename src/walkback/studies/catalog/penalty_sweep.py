@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from walkback.core.config import RunConfig
+from walkback.judge.functional import Functional, functional_deep
 from walkback.judge.number import Number
 from walkback.render.cells import Cell
 from walkback.render.story import Figure, Finding, Plot, Series, Story, Table
@@ -18,6 +19,7 @@ from walkback.studies.results import Case, Results
 from walkback.studies.scale import METHODS, Scale
 from walkback.studies.study import Study
 from walkback.studies.telling import (
+    agreed,
     all_of,
     caption,
     claim,
@@ -34,6 +36,7 @@ from walkback.studies.telling import (
     spread,
     story,
     verdict,
+    within,
 )
 
 PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -52,6 +55,9 @@ class PenaltySweep(Study):
         methods = [penalised(METHODS[name], size) for name in ("DFA", "FA", "BP") for size in PENALTIES]
         return scale.runs(methods, epochs="short")
 
+    def functional(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs([penalised(METHODS["DFA"], size) for size in PENALTIES], epochs="short")
+
     def tell(self, results: Results, scale: Scale) -> Story:
         cases = results.cases(self.runs(scale))
         swept: Swept = {}
@@ -69,7 +75,10 @@ class PenaltySweep(Study):
             scale,
             cases,
             findings(swept),
-            tables=[Table("sweep", "Residual penalty", HEADS, rows, caption(scale, cases, note))],
+            tables=[
+                Table("sweep", "Residual penalty", HEADS, rows, caption(scale, cases, note)),
+                _finite(swept["DFA"], scale),
+            ],
             figures=[_figure(swept, caption(scale, cases, "Points: means over seeds; bars: smallest to largest."))],
         )
 
@@ -90,6 +99,26 @@ def row(cases: Sequence[Case], size: float) -> tuple[Cell, ...]:
         verdict(cases, "three"),
         Cell(claim(cases, "alignment").shown),
     )
+
+
+def _finite(by: dict[float, list[Case]], scale: Scale) -> Table:
+    """What finite steps say of DFA's credit at every λ."""
+    rows = tuple(
+        (
+            Cell(f"{size:g}", size),
+            numbers(cases, _deep, "+.3f"),
+            numbers(cases, lambda case: _steps(case).rho.mean, "+.3f"),
+            numbers(cases, lambda case: _steps(case).rho_gradient.mean, "+.3f"),
+        )
+        for size, cases in by.items()
+    )
+    words = caption(
+        scale,
+        [case for cases in by.values() for case in cases],
+        "Perturbation correlation ρ, over the states whose credit trains a block; true gradient: its control.",
+    )
+    heads = ("λ", "deep cosine", "deep ρ", "ρ of the true gradient")
+    return Table("finite", "Finite steps along DFA's credit", heads, rows, words)
 
 
 def findings(swept: Swept) -> list[Finding]:
@@ -122,6 +151,17 @@ def findings(swept: Swept) -> list[Finding]:
             f"{_cosine(dfa[SMALL])}; without penalty {_cosine(dfa[0.0])}.",
         ),
         Finding(f"At λ = {STRONG:g} it is above {small:g}.", rises, f"{_cosine(dfa[STRONG])}."),
+        Finding(
+            f"Finite steps say the same: DFA's deep ρ is under {small:g} either way at λ = {SMALL:g}, above it at "
+            f"{STRONG:g}.",
+            all_of(
+                [
+                    agreed(within(_steps(case).rho.interval, small) for case in dfa[SMALL]),
+                    agreed(over_line(_steps(case).rho.interval, small) for case in dfa[STRONG]),
+                ]
+            ),
+            f"ρ {_rho(dfa[SMALL])} and {_rho(dfa[STRONG])}; decided by intervals over samples, seed by seed.",
+        ),
         Finding(
             "FA needs no penalty: it raises Mode 1 at no λ.",
             all_of(negated(found) for found in fa_modes),
@@ -172,6 +212,14 @@ def _falls(by: dict[float, list[Case]]) -> bool | None:
             return None
         means.append(fmean(known))
     return all(after < before for before, after in pairwise(means))
+
+
+def _steps(case: Case) -> Functional:
+    return functional_deep(case.functional)
+
+
+def _rho(cases: Sequence[Case]) -> str:
+    return numbers(cases, lambda case: _steps(case).rho.mean, "+.3f").text
 
 
 def _hidden(case: Case) -> float | None:

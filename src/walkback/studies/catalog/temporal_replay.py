@@ -16,6 +16,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render.cells import Cell
 from walkback.render.story import Figure, Finding, Plot, Story, Table
 from walkback.studies.curves import BAND, by_hand, over_epochs
+from walkback.studies.first_to_last import NOTE, way_findings, way_table
 from walkback.studies.results import Case, Results
 from walkback.studies.scale import METHODS, RAW, Scale
 from walkback.studies.study import Study
@@ -38,6 +39,8 @@ PLACES = {"resmlp": "full", "vit": "vit", "student": "full"}
 """The papers' networks with the kind of training each has."""
 ON_RESMLP = (*(METHODS[name] for name in ("BP", "FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
 ELSEWHERE = (METHODS["BP"], METHODS["DFA"])
+SEEN_FIRST = ("BP", "DFA")
+"""Looked at before their first step, on the ResMLP."""
 MOST = 0.9
 """The share of epochs that "most of the compute" means here."""
 Grid = dict[tuple[str, str], list[Case]]
@@ -66,6 +69,9 @@ class TemporalReplay(Study):
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
+    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+        return [(config, (0,)) for config in scale.runs([METHODS[name] for name in SEEN_FIRST])]
+
     def tell(self, results: Results, scale: Scale) -> Story:
         grid: Grid = {
             (place, label(method)): found
@@ -87,14 +93,16 @@ class TemporalReplay(Study):
             tuple(_stopping(name, found) for (_, name), found in grid.items()),
             caption(scale, cases, "Saved: share of epochs. Still to come: paired by seed, with its 95% t interval."),
         )
+        seen = {name: grid["resmlp", name] for name in SEEN_FIRST}
+        way = way_table(seen, caption(scale, [case for found in seen.values() for case in found], NOTE))
         return story(
             "temporal-replay",
             "Temporal replay",
             "When does each detector first fire, and what would stopping there have cost?",
             scale,
             cases,
-            _findings(grid),
-            tables=[firing, stopping],
+            [*_findings(grid), *way_findings(seen["DFA"], seen["BP"])],
+            tables=[firing, stopping, way],
             figures=[_figure(grid, place, scale) for place in PLACES],
         )
 

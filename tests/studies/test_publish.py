@@ -1,0 +1,302 @@
+"""Publishing results: smaller, without weights, with exactly the pages that the copied numbers give; or nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from mini import SCALE, STUDIES
+
+from dying import contents
+from walkback.cli.main import main
+from walkback.core.errors import InputError
+from walkback.core.measurements import Measurements
+from walkback.render import drawing, story_pages
+from walkback.studies import conduct as conducting
+from walkback.studies import scale as scales
+from walkback.studies.conduct import conduct, recipes_of, tell
+from walkback.studies.publish import BITS, publish
+from walkback.studies.run import Listener, Options
+
+MINI = {"mini": STUDIES["mini"]}
+FILES = ("measurements.npz", "functional.npz", "epochs/0001.npz", "epochs/0002.npz")
+
+
+def drawn(figure, form):
+    """Stands for a drawing: other values give other bytes, and it takes no time."""
+    return f"<svg>{form} {json.dumps(figure.to_json())}</svg>".encode()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """The commands know the small studies, at their small scale, and no others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(story_pages, "draw", drawn)
+        patch.setattr(conducting, "all_studies", lambda: dict(STUDIES))
+        patch.setitem(scales.SCALES, "smoke", SCALE)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Both studies, carried out."""
+    out = tmp_path_factory.mktemp("whole")
+    assert conduct(STUDIES, SCALE, Options(out=out, device="cpu"), Listener()).unfinished == 0
+    return out
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    """The same in a folder of its own."""
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "results" / "paper"
+
+
+@pytest.fixture(scope="module")
+def first(whole, tmp_path_factory):
+    """Both studies, published."""
+    folder = tmp_path_factory.mktemp("first")
+    publish(STUDIES, SCALE, whole, folder)
+    return folder
+
+
+@pytest.fixture
+def published(first, target):
+    """The same in a folder of its own."""
+    return Path(shutil.copytree(first, target))
+
+
+def one(folder, pattern):
+    (path,) = (folder / "runs").glob(pattern)
+    return path
+
+
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*")}
+
+
+class TestCopy:
+    def test_every_run_is_there_with_its_numbers_and_without_weights(self, whole, published):
+        names = {recipe.name for recipe in recipes_of(STUDIES.values(), SCALE)}
+        assert {path.name for path in (published / "runs").iterdir()} == names
+        for name in names:
+            old, new = whole / "runs" / name, published / "runs" / name
+            kept = {path.relative_to(old) for path in old.rglob("*.*") if path.suffix != ".safetensors"}
+            assert {path.relative_to(new) for path in new.rglob("*.*")} == kept
+            assert (new / "run.json").read_bytes() == (old / "run.json").read_bytes()
+            assert (new / "train.jsonl").is_file()
+        looked_at = one(published, "dfa_*s1_*")
+        assert all((looked_at / name).is_file() for name in FILES)
+        assert one(published, "bp-*s1_*/answers.npz").is_file()
+        assert list(published.rglob("*.safetensors")) == []
+
+    def test_every_number_is_near_and_says_so(self, whole, published):
+        paths = list((published / "runs").rglob("*.npz"))
+        assert len(paths) > 10
+        for path in paths:
+            old, new = (Measurements.load(file) for file in (whole / path.relative_to(published), path))
+            assert new.facts == {**old.facts, "rounded_bits": BITS}
+            assert new.arrays.keys() == old.arrays.keys()
+            for name, values in old.arrays.items():
+                np.testing.assert_allclose(new.arrays[name], values, rtol=2.0**-BITS, atol=0)
+
+    def test_it_is_small(self, whole, published):
+        def size(folder):
+            return sum(path.stat().st_size for path in (folder / "runs").rglob("*.npz"))
+
+        assert size(published) < size(whole) / 2
+
+    def test_the_pages_are_those_of_the_copied_numbers(self, whole, target, tmp_path, monkeypatch):
+        monkeypatch.setattr(story_pages, "draw", drawing.draw)
+        publish(MINI, SCALE, whole, target)
+        again = Path(shutil.copytree(target, tmp_path / "clone"))
+        shutil.rmtree(again / "mini")
+        assert main(["study", "mini", "--render", "--out", str(again)]) == 0
+        assert {path.suffix for path in (again / "mini").iterdir()} == {
+            ".html", ".json", ".md", ".pdf", ".svg", ".tex",
+        }  # fmt: skip
+        assert contents(again) == contents(target)
+
+    def test_published_results_are_finished_ones_for_every_command(self, published, monkeypatch):
+        monkeypatch.setattr("walkback.studies.run.train_group", lambda *_: pytest.fail("trained"))
+        before = contents(published)
+        assert conduct(STUDIES, SCALE, Options(out=published, device="cpu"), Listener()).unfinished == 0
+        assert contents(published) == before
+
+    def test_and_can_be_published_on(self, published, tmp_path):
+        publish(STUDIES, SCALE, published, tmp_path / "again")
+        assert contents(tmp_path / "again") == contents(published)
+
+
+class TestAgain:
+    def test_a_second_time_changes_no_byte_and_touches_no_run(self, whole, published):
+        before, when = contents(published), times(published)
+        done = publish(STUDIES, SCALE, whole, published)
+        assert (done.runs, done.written, done.strays) == (10, 0, ())
+        assert contents(published) == before
+        assert times(published) == when
+
+    def test_in_parts_it_is_the_same(self, whole, published, tmp_path):
+        for name, study in STUDIES.items():
+            publish({name: study}, SCALE, whole, tmp_path / "parts")
+        assert contents(tmp_path / "parts") == contents(published)
+
+    @pytest.mark.parametrize("name", ["measurements.npz", "run.json", "train.jsonl"])
+    def test_what_is_damaged_is_written_again_and_nothing_else(self, whole, published, name):
+        before, when = contents(published), times(published)
+        path = one(published, f"dfa_*s1_*/{name}")
+        path.write_bytes(path.read_bytes()[:-7])
+        assert publish(STUDIES, SCALE, whole, published).written == 1
+        assert contents(published) == before
+        touched = {path for path, time in times(published).items() if time != when[path]}
+        assert touched == {path, path.parent}
+
+    def test_files_of_an_earlier_training_do_not_stay(self, published, copied):
+        """The run is another one now, and was not looked at in finite steps."""
+        record = one(copied, "fa_*s1_*/run.json")
+        record.write_text(record.read_text().replace('"started": "', '"started": "1'))
+        old = one(published, "fa_*s1_*/measurements.npz").with_name("functional.npz")
+        shutil.copy(one(published, "dfa_*s1_*/functional.npz"), old)
+        assert publish(STUDIES, SCALE, copied, published).written == 1
+        assert not old.exists()
+
+    def test_runs_that_no_study_needs_are_named_and_kept(self, whole, published):
+        shutil.copytree(one(published, "fa_*s1_*"), published / "runs" / "retired")
+        before = contents(published)
+        assert publish(MINI, SCALE, whole, published).strays == ("retired",)
+        assert contents(published) == before
+
+
+class TestRefused:
+    """With a sentence, and with nothing written."""
+
+    def refused(self, said, studies, out, target):
+        before = contents(target) if target.exists() else None
+        with pytest.raises(InputError, match=said):
+            publish(studies, SCALE, out, target)
+        assert (contents(target) if target.exists() else None) == before
+
+    @pytest.mark.parametrize("name", [*FILES, "run.json"])
+    def test_a_measurement_is_missing(self, copied, target, name):
+        path = one(copied, f"dfa_*s1_*/{name}")
+        run = path.relative_to(copied / "runs").parts[0]
+        path.unlink()
+        said = "run.json is missing" if name == "run.json" else "1 of 10 runs .* not trained and measured"
+        self.refused(rf"{said}.*{'' if name == 'run.json' else re.escape(run)}", STUDIES, copied, target)
+
+    def test_a_measurement_is_cut_off(self, copied, target):
+        path = one(copied, "dfa_*s1_*/epochs/0002.npz")
+        path.write_bytes(path.read_bytes()[:-7])
+        self.refused("0002.npz is not a measurements file", STUDIES, copied, target)
+
+    def test_runs_are_missing(self, copied, target):
+        for path in (copied / "runs").glob("*_s7_*"):
+            shutil.rmtree(path)
+        self.refused(r"4 of 10 runs .*; the first is bp-shell=bp_\S*_s7_", STUDIES, copied, target)
+        self.refused(r"10 of 10 runs", STUDIES, copied / "none", target)
+
+    def test_onto_itself_or_onto_trained_runs(self, whole, copied):
+        self.refused("cannot be published there", STUDIES, copied, copied / "runs" / "..")
+        self.refused("holds weights", STUDIES, whole, copied)
+
+    def test_under_the_pages_of_another_study(self, copied, published):
+        """Its numbers would be gone."""
+        path = one(copied, "dfa_*s1_*/measurements.npz")
+        taken = Measurements.load(path)
+        Measurements({**taken.arrays, "loss": 2 * taken.arrays["loss"]}, taken.facts).save(path)
+        self.refused(r"1 run of the study other .*Publish other too, or all", MINI, copied, published)
+        assert publish(STUDIES, SCALE, copied, published).written == 1
+
+
+class TestCommand:
+    def study(self, *words):
+        return main(["study", *map(str, words)])
+
+    def test_it_publishes_and_says_where(self, whole, target, published, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(conducting, "settle", lambda *_: pytest.fail("trained or measured"))
+        before = contents(whole)
+        shutil.copytree(one(published, "fa_*s1_*"), tmp_path / "new" / "runs" / "retired")
+        assert self.study("mini", "--out", whole, "--publish", tmp_path / "new") == 0
+        said = capsys.readouterr()
+        assert str(tmp_path / "new" / "mini" / "index.html") in said.out
+        assert "4 runs in " in said.out
+        assert "4 of them new or changed" in said.out
+        assert "no study needs these runs" in said.err
+        assert "retired" in said.err
+        assert contents(whole) == before
+        assert contents(tmp_path / "new" / "mini") == contents(published / "mini")
+
+    def test_json(self, whole, target, capsys):
+        assert self.study("all", "--out", whole, "--publish", target, "--json") == 0
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [story["name"] for story in told] == list(STUDIES)
+
+    @pytest.mark.parametrize("other", ["--render", "--dry-run"])
+    def test_one_thing_at_a_time(self, whole, target, capsys, other):
+        assert self.study("mini", "--out", whole, "--publish", target, other) == 3
+        assert f"--publish and {other} were both given" in capsys.readouterr().err
+        assert not target.exists()
+
+    def test_what_was_never_conducted(self, tmp_path, target, capsys):
+        assert self.study("mini", "--out", tmp_path / "none", "--publish", target) == 3
+        assert "4 of 4 runs" in capsys.readouterr().err
+        assert not target.exists()
+
+
+class TestFromACellToItsRuns:
+    """A page names the runs behind it, baselines too, and the commands that make them again and tell them again."""
+
+    def links(self, text, pattern):
+        return [unquote(unescape(link)) for link in re.findall(pattern, text)]
+
+    @pytest.mark.parametrize(("name", "pattern"), [
+        ("index.html", r'<a href="(\.\./[^"]+)"'), ("study.md", r"\]\((\.\./[^)]+)\)"),
+    ])  # fmt: skip
+    def test_every_run_is_linked(self, published, name, pattern):
+        for study, one in STUDIES.items():
+            page = published / study / name
+            links = self.links(page.read_text(), pattern)
+            runs = {recipe.name for recipe in recipes_of([one], SCALE)}
+            assert {(page.parent / link).resolve().parent.name for link in links} == runs
+            assert len(links) == len(runs)
+            assert all((page.parent / link).is_file() for link in links)
+
+    @pytest.mark.parametrize("name", ["index.html", "study.md", "study.json"])
+    def test_commands_are_there(self, published, name):
+        text = (published / "mini" / name).read_text()
+        assert "walkback study mini --scale smoke --out again" in text
+        assert "walkback study mini --scale smoke --out .. --render" in text
+
+    def test_the_second_command_does_what_it_says(self, published, monkeypatch):
+        command = json.loads((published / "mini" / "study.json").read_text())["commands"][1]
+        before = contents(published)
+        monkeypatch.chdir(published / "mini")
+        assert main(command.partition("#")[0].split()[1:]) == 0
+        assert contents(published) == before
+
+    def test_a_study_does_not_name_the_runs_of_another(self, whole):
+        (story,) = tell(MINI, SCALE, whole)
+        assert len(story.runs) == 4
+
+
+def test_a_log_is_published_to_seven_digits(published, whole):
+    """Half of the file, and as much as float32 gives."""
+    for path in (published / "runs").glob("*/train.jsonl"):
+        ours = [json.loads(line) for line in path.read_text().splitlines()]
+        theirs = [json.loads(line) for line in (whole / "runs" / path.parent.name / path.name).read_text().splitlines()]
+        assert [row["epoch"] for row in ours] == [row["epoch"] for row in theirs]
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.keys() == other.keys()
+            assert mine["loss"] == pytest.approx(other["loss"], rel=1e-6)
+            assert mine["hidden"] == pytest.approx(other["hidden"], rel=1e-6)
+            assert len(json.dumps(mine)) < len(json.dumps(other))
