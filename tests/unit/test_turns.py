@@ -49,6 +49,30 @@ def test_a_process_that_was_killed_holds_nothing(tmp_path):
         assert waited < 1
 
 
+def _queue(folder, number, ready, order):
+    turns._name = lambda device: "gpu"
+    ready.set()
+    with turn(GPU, folder):
+        order.put(number)
+
+
+def test_whoever_is_ready_first_goes_first(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    order, started = context.Queue(), []
+    with turn(GPU, tmp_path):
+        for number in range(4):
+            ready = context.Event()
+            started.append(context.Process(target=_queue, args=(tmp_path, number, ready, order)))
+            started[-1].start()
+            assert ready.wait(60)
+            while len(list(tmp_path.glob("*/*-*"))) < number + 2:
+                time.sleep(0.01)
+    assert [order.get(timeout=60) for _ in range(4)] == [0, 1, 2, 3]
+    for process in started:
+        process.join()
+    assert [path.name for path in tmp_path.glob("*/*")] == ["turn"]
+
+
 def test_the_cpu_is_free_for_all(tmp_path):
     with turn(torch.device("cpu"), tmp_path) as waited, turn(torch.device("cpu"), tmp_path):
         assert waited == 0
