@@ -193,6 +193,7 @@ class TestTf32:
         assert torch.backends.cuda.matmul.allow_tf32 == before
 
     @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
     def test_a_gpu_uses_its_own_switch(self):
         assert outcome(19).note == "on this GPU, by its own switch"
         assert outcome(19).reproduces
