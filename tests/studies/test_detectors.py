@@ -192,6 +192,9 @@ class Dies:
         self._left -= 1
         return self._watcher.after_epoch(*words, **named)
 
+    def after_training(self, members):
+        self._watcher.after_training(members)
+
 
 @pytest.mark.slow
 def test_the_log_is_the_same_after_an_interruption(tmp_path):
