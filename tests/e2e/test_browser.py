@@ -17,6 +17,7 @@ from fake_measurements import ALL
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.render.audit_page.page import audit_page
+from walkback.render.cells import tidy
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 LONG = "dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"
@@ -168,8 +169,8 @@ def test_pointing_at_a_layer_shows_its_values(chromium, pages, reports, screen):
         chromium.mouse(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         found, credit = layers[layer], layers[layer]["credit"]["cos"]
         assert chromium.js(TIPS) == [
-            f"layer {layer}: {found['hidden_norm']['value']:.3g}",
-            f"layer {layer}: {found['grad_norm_128']['value']:.3g}",
+            tidy(f"layer {layer}: {found['hidden_norm']['value']:.3g}"),
+            tidy(f"layer {layer}: {found['grad_norm_128']['value']:.3g}"),
             f"layer {layer}: {found['cos64']['median']:.4f}",
             f"layer {layer}: " + (f"{credit['value']:+.3f}" if credit["status"] == "ok" else "INVALID"),
         ]

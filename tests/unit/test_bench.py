@@ -17,6 +17,7 @@ from walkback.bench.plain import plain_loop, plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row, Spread
 from walkback.bench.setup import BATCH, TINY_STEPS, Scale, scale
 from walkback.bench.timing import interleaved, round_seconds
+from walkback.cli.commands.bench import _without_out
 from walkback.cli.main import main
 from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.credit import RULES
@@ -412,6 +413,12 @@ class TestCommand:
         assert sentence in capsys.readouterr().err
 
 
+def test_where_a_copy_went_is_not_recorded():
+    words = ["bench", "rules", "--out", "my folder/x", "--quick"]
+    assert _without_out(words) == ["bench", "rules", "--quick"]
+    assert _without_out(["bench", "rules"]) == ["bench", "rules"]
+
+
 class TestCosts:
     """What `walkback ls methods` says of a rule's cost."""
 
@@ -439,7 +446,7 @@ class TestCosts:
             return Result("rules", "ms", "bp steps", 1, rows).to_json()
 
         for price, device in ((0.9, "cuda: big"), (0.8, "cpu: old"), (0.7, "cpu: new")):
-            about = {"command": "walkback bench rules --out 'my folder/x' --quick", "started": "now", "load": 3.0}
+            about = {"command": "walkback bench rules --quick", "started": "now", "load": 3.0}
             costs.package({**found(price), "device": device, **about})
         assert costs.bp_steps("dfa") == {"cpu: new": {"M=8": 0.7}, "cuda: big": {"M=8": 0.9}}
         assert costs.bp_steps("fa") == costs.bp_steps("theirs") == {}
