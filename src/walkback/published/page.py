@@ -193,7 +193,7 @@ def _behind(named: Named, results: str, scale: str) -> list[str]:
     """Which command makes the runs behind the rows, and what they are called."""
     lines = ["", "<details><summary>Commands and runs behind these rows</summary>", ""]
     for study in dict.fromkeys(row.figure.study for _, row in named if row.runs):
-        lines += [f"`walkback study {study} --scale {scale} --out {results}`", ""]
+        lines += [f"`walkback study {study} --scale {scale} --out again` makes these of `{results}/runs` anew:", ""]
         by: dict[tuple[str, ...], list[str]] = {}
         for name, row in named:
             if row.figure.study == study and row.runs:
