@@ -95,13 +95,13 @@ def settle(
     folder = options.out / RUNS
     jobs = _jobs(recipes, studies, scale, options)
     left = _unsettled(jobs, folder)
-    settled = [recipe.name for recipe in recipes if recipe not in left]
+    waiting = {recipe.name for recipe in left}
+    settled = [recipe.name for recipe in recipes if recipe.name not in waiting]
     if settled:
         listener.skipped(settled)
 
     def measure(runs: Sequence[store.Run]) -> None:
-        wanted = {run.name for run in runs}
-        _measure([job for job in jobs if job.recipe.name in wanted], folder, run.Listener(), math.inf)
+        _measure(_of({run.name for run in runs}, jobs), folder, run.Listener(), math.inf)
 
     # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at. And it is
     # measured as soon as it is trained: then only numbers are needed of it, however the rest ends.
@@ -114,7 +114,12 @@ def settle(
     finished = [recipe for recipe in recipes if recipe.name in done]
     _refuse_unseen(finished, _closely(studies.values(), scale), folder)
     # Those that were trained before this call, and not measured.
-    return Settled(results, _measure([job for job in jobs if job.recipe in finished], folder, listener, deadline))
+    return Settled(results, _measure(_of(done, jobs), folder, listener, deadline))
+
+
+def _of(names: Collection[str], jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that the runs of these names need."""
+    return [job for job in jobs if job.recipe.name in names]
 
 
 def conduct(

@@ -173,9 +173,10 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
     if device.type != "cuda":
         return _shortest(work, device)
     graph, _ = record(work)
-    times = math.ceil(ROW_SECONDS / _shortest(graph.replay, device))
+    alone = _shortest(graph.replay, device)
+    times = math.ceil(ROW_SECONDS / alone)
     if times == 1:
-        return _shortest(graph.replay, device)
+        return alone
     row, _ = record(lambda: [work() for _ in range(times)][-1])
     return _shortest(row.replay, device) / times
 

@@ -59,9 +59,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _story(results: Path, name: str) -> dict[str, Any]:
-    path = results / name / "study.json"
+    from walkback.render.story_pages import STORY
+
+    path = results / name / STORY
     if not path.is_file():
-        there = [each.parent.name for each in results.glob("*/study.json")]
+        there = [each.parent.name for each in results.glob(f"*/{STORY}")]
         if there:
             raise unknown("study", name, there)
         raise InputError(f"There are no studies in {results}. `walkback study all --out {results}` makes them.")
