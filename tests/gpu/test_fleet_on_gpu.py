@@ -12,7 +12,6 @@ from walkback.training.single import Single
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # Of torch's compiler, about torch.
 ]
 
 

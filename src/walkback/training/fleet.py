@@ -8,6 +8,7 @@ come last in the stack: what is frozen in them is a tail that the optimiser does
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
@@ -183,7 +184,8 @@ class Fleet(Driver):
         live = self._live()
         kept = {name: leaf.clone() for name, leaf in live.items()}
         self._done.zero_()
-        with products(self.recipes[0]):
+        with products(self.recipes[0]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Advice of torch's compiler, to those who write torch.
             self._graph, _ = record(self._step)
         copy_into(live, kept)
         self._set_counts()
