@@ -14,7 +14,7 @@ from walkback.core.plain import plain
 from walkback.data.dataset import Dataset
 from walkback.studies import store
 from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
-from walkback.studies.turns import places_on, turn
+from walkback.studies.turns import turn
 from walkback.training.driver import Driver
 from walkback.training.fleet import Fleet
 from walkback.training.plan import Group
@@ -62,7 +62,7 @@ def train_group(
                 observer.before_training(driver, members, data, device)
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
             if results is not None:
-                _finish(driver, members, results, clock, places_on(device))
+                _finish(driver, members, results, clock)
                 if observer:
                     observer.after_training(members)
     finally:
@@ -134,12 +134,9 @@ def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
     clock.saved = clock.seconds
 
 
-def _finish(
-    driver: Driver, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock, places: int
-) -> None:
+def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
     share = clock.seconds / len(members)
-    # With more than one place, other fleets computed on the device in the same seconds.
-    timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members), "places": places}
+    timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
     for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
         result = {"test_acc": accuracy, "epochs": snapshot.epoch}
         run.finish(as_numpy(snapshot.params), as_numpy(snapshot.state), result, timings)
