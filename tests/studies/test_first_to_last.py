@@ -15,7 +15,7 @@ from walkback.studies import run, store
 from walkback.studies.laboratory import Laboratory, look
 from walkback.studies.observer import Watcher
 from walkback.studies.results import Case, Results, close_name
-from walkback.training.recipe import resolve
+from walkback.training.recipe import Recipe, resolve
 
 CPU = torch.device("cpu")
 CONFIGS = SCALE.runs(["bp", "dfa"], seeds=[1, 2])
@@ -95,6 +95,17 @@ def test_sizes_of_weights_are_those_written_out_by_hand(cases):
         products.append(np.prod([np.linalg.norm(last[f"blocks.{block}.{w}.weight"]) for w in ("w1", "w2")]))
     assert block_move(m).known == pytest.approx(np.sqrt(np.prod(moves)))
     assert matrix_product(m).known == pytest.approx(np.sqrt(np.prod(products)))
+
+
+def test_measuring_draws_the_first_weights_once_and_gives_the_same_numbers(cases, monkeypatch):
+    case, drawn, draw = cases[-1], [], Recipe.params
+    monkeypatch.setattr(Recipe, "params", lambda recipe: (drawn.append(recipe.name), draw(recipe))[1])
+    again = Laboratory(None, CPU).measure(store.open_run(case.run.path), case.recipe)
+    assert drawn == [case.recipe.name]
+    assert again.facts == case.measurements.facts
+    assert again.arrays.keys() == case.measurements.arrays.keys()
+    for name, values in case.measurements.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], values, err_msg=name)
 
 
 def test_block_outputs_are_the_residual_branches(cases):

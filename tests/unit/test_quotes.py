@@ -141,3 +141,11 @@ class TestCommand:
         page.write_text("<!-- quote audit#1 --><!-- /quote -->")
         assert main(["quote", str(page), "--results", str(tmp_path)]) == 3
         assert "There are no studies in" in capsys.readouterr().err
+
+
+def test_a_page_that_is_no_text_gets_a_sentence_and_stays(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_bytes(b"caf\xe9")
+    assert main(["quote", str(page), "--results", str(tmp_path)]) == 3
+    assert "not UTF-8 text" in capsys.readouterr().err
+    assert page.read_bytes() == b"caf\xe9"

@@ -25,9 +25,11 @@ _ADVICE = {
 
 @contextmanager
 def explained(path: Path, doing: str) -> Iterator[None]:
-    """Turn an operating-system error about `path` into a sentence for the user."""
+    """Turn an operating-system error about `path`, or that it is no text, into a sentence for the user."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise InputError(f"Could not {doing} {path}: it is not UTF-8 text. Save it as UTF-8 and try again.") from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         advice = _ADVICE.get(error.errno or 0, "Check the path and try again.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from walkback.published.agree import RULE
 from walkback.published.figure import BATCH, SOURCES, Figure, figures
@@ -12,7 +13,7 @@ from walkback.published.finder import ABSENT
 from walkback.published.printed import parse
 from walkback.published.reproduce import OUTCOMES, SENSITIVITY, Found, Part, Reproduction, Row
 from walkback.render.cells import NOTHING, counted
-from walkback.render.markdown import escape
+from walkback.render.markdown import Marked, escape, table_lines
 
 HEADS = ("row", "figure", "published", "ours", "ratio or difference", "outcome", "study")
 Named = Sequence[tuple[str, Row]]
@@ -101,8 +102,8 @@ def _counts(whole: Reproduction) -> list[str]:
     for number, part in enumerate(whole.parts, start=1):
         outcomes = [sum(row.outcome == outcome for row in part.rows) for outcome in OUTCOMES]
         fitted = _of_agreeing(part.rows, is_calibration)
-        rows.append((f"{number}. {escape(part.section.title)}", *map(str, (len(part.rows), *outcomes, fitted))))
-    return _table(heads, rows)
+        rows.append((f"{number}. {part.section.title}", *map(str, (len(part.rows), *outcomes, fitted))))
+    return table_lines(heads, rows)
 
 
 def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[str]:
@@ -110,7 +111,7 @@ def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[
     lines = ["", f"## {number}. {escape(part.section.title)}", ""]
     for note in part.section.notes:
         lines += [escape(note), ""]
-    lines += _table(HEADS, [_cells(name, row, base) for name, row in named])
+    lines += table_lines(HEADS, [_cells(name, row, base) for name, row in named])
     lines += _differing(named)
     missing = [(name, row.found.reason) for name, row in named if row.outcome == "not measured"]
     lines += _listed("Not measured", missing)
@@ -121,17 +122,17 @@ def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[
 
 def _cells(name: str, row: Row, base: str) -> tuple[str, ...]:
     figure, found = row.figure, row.found
-    published = " ".join(filter(None, (escape(figure.text), figure.convention, f"[{figure.source}]")))
+    published = " ".join(filter(None, (figure.text, figure.convention, f"[{figure.source}]")))
     factor = 1 if figure.batch is None else figure.batch // BATCH
-    off = f"{escape(found.off)}{f', theirs ×{factor}' if factor != 1 and found.off else ''}"
+    off = f"{found.off}, theirs ×{factor}" if factor != 1 and found.off else found.off
     words = f"**{found.outcome}**" if found.outcome == "differs" else found.outcome
     if is_calibration(figure):
         words += " (calibration)"
     elif figure.calibration and found.outcome == "agrees":
-        words += f" ({figure.calibration})"
+        words += f" ({escape(figure.calibration)})"
     # Sphinx takes a Markdown link for one between its own pages and does not find this one.
-    link = f'<a href="{PurePosixPath(base, figure.study, "study.md")}">{figure.study}</a>'
-    return (name, escape(figure.what), published, escape(found.ours) or NOTHING, off or NOTHING, words, link)
+    link = f'<a href="{quote(str(PurePosixPath(base, figure.study, "study.md")))}">{escape(figure.study)}</a>'
+    return (name, figure.what, published, found.ours or NOTHING, off or NOTHING, Marked(words), Marked(link))
 
 
 def _differing(named: Named) -> list[str]:
@@ -201,9 +202,3 @@ def _behind(named: Named, results: str, scale: str) -> list[str]:
         lines += [f"- {spans(names)}: {', '.join(f'`{run}`' for run in runs)}" for runs, names in by.items()]
         lines.append("")
     return [*lines, "</details>"] if len(lines) > 3 else []
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Cells are Markdown already."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]

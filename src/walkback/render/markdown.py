@@ -11,6 +11,12 @@ from walkback.render.sections import Card, Section
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
 
 
+class Marked(str):
+    """A table's cell that is Markdown already; it is written as it stands."""
+
+    __slots__ = ()
+
+
 def markdown(card: Card) -> str:
     """The whole card."""
     shown = view(card)
@@ -50,9 +56,9 @@ def laid_out(section: Section) -> list[str]:
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table's lines, its texts as they are."""
-    return [_row(map(escape, heads)), _row("---" for _ in heads), *(_row(map(escape, row)) for row in rows)]
+    """A table's lines, its texts as they are and what is `Marked` as markup."""
+    return [_row(heads), _row(Marked("---") for _ in heads), *map(_row, rows)]
 
 
 def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(cell if isinstance(cell, Marked) else escape(cell) for cell in cells)} |"

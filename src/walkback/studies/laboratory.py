@@ -64,9 +64,9 @@ class Laboratory:
         """One frozen pass and its float64 replay over the first test samples, credit included; and which of all test
         samples the run gets right, and how far its weights have come. Where the rule's state is gone there is no
         credit: none is made up."""
-        params, state = self._weights(run, recipe)
-        taken = look(recipe, params, state, self._tests(run, recipe))
         first = recipe.params()
+        params, state = self._weights(run, recipe, first)
+        taken = look(recipe, params, state, self._tests(run, recipe))
         arrays = {**taken.arrays, **_way(first, params), "test_correct": self._right(run, recipe, params)}
         return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
 
@@ -74,7 +74,7 @@ class Laboratory:
         self, run: store.Run, recipe: Recipe, seed: int = 0, samples: int = FUNCTIONAL_SAMPLES
     ) -> Measurements:
         """Finite steps from the states of the first test samples; `seed` names the random directions."""
-        params, state = self._weights(run, recipe)
+        params, state = self._weights(run, recipe, recipe.params())
         subject, labels = _subject(recipe, params, state)
         groups = regroup(_first(self._tests(run, recipe).batches(), samples), distinct=True)
         taken = measure_functional(subject, groups, labels=labels, site=recipe.treatment.site, seed=seed)
@@ -84,9 +84,9 @@ class Laboratory:
         """Where it was measured, and the hashes of the weights it was measured of."""
         return {"measured_on": describe(self.device), "files": run.record["files"]}
 
-    def _weights(self, run: store.Run, recipe: Recipe) -> tuple[Leaves, Leaves | None]:
-        """The run's parameters and its rule's state; None where that is gone."""
-        params = _leaves(run, "model", run.model(), recipe.params(), self.device)
+    def _weights(self, run: store.Run, recipe: Recipe, first: Leaves) -> tuple[Leaves, Leaves | None]:
+        """The run's parameters, which are shaped as the `first` ones, and its rule's state; None where that is gone."""
+        params = _leaves(run, "model", run.model(), first, self.device)
         if run.lacks_rule_state:
             return params, None
         return params, _leaves(run, "rule", run.rule_state(), recipe.state(), self.device)

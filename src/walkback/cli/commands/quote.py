@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from walkback.core.errors import EXIT_DONE, EXIT_WALKED_BACK, InputError, unknown
+from walkback.core.errors import InputError, unknown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.core.files import drop_leftovers, explained, write_atomic
+    from walkback.cli.pages import bring_up_to_date
+    from walkback.core.files import explained
     from walkback.render.quotes import fill
 
     @cache
@@ -36,26 +36,16 @@ def run(args: argparse.Namespace) -> int:
         return _story(args.results, name)
 
     # All pages are read and filled before the first is written.
-    filled: dict[Path, tuple[str, str]] = {}
+    filled: dict[Path, str] = {}
     for page in args.pages:
         with explained(page, "read"):
             old = page.read_text(encoding="utf-8")
         link = Path(os.path.relpath(args.results, page.parent)).as_posix()
         try:
-            filled[page] = old, fill(old, story_of, link)
+            filled[page] = fill(old, story_of, link)
         except InputError as error:
             raise InputError(f"{page}: {error}") from error
-    changed = [page for page, (old, new) in filled.items() if old != new]
-    if args.check:
-        for page in changed:
-            print(f"walkback: {page} is not what the stored results give; leave --check out.", file=sys.stderr)
-        return EXIT_WALKED_BACK if changed else EXIT_DONE
-    for page in changed:
-        drop_leftovers(page)
-        write_atomic(page, filled[page][1].encode())
-    for page in args.pages:
-        print(f"{page}: {'written' if page in changed else 'up to date'}")
-    return EXIT_DONE
+    return bring_up_to_date(filled, check=args.check)
 
 
 def _story(results: Path, name: str) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from walkback.core.errors import EXIT_DONE, EXIT_WALKED_BACK, InputError
+from walkback.core.errors import EXIT_DONE, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.check and not args.out.is_file():
         raise InputError(f"There is no page {args.out} to check. Leave --check out to write it.")
-    from walkback.core.files import drop_leftovers, explained, write_atomic
+    from walkback.cli.pages import bring_up_to_date
     from walkback.published.page import page, summary
     from walkback.published.reproduce import reproduce
     from walkback.studies.results import Results
@@ -46,25 +45,7 @@ def run(args: argparse.Namespace) -> int:
         for row in found.rows:
             print(json.dumps(row.to_json(), allow_nan=False))
         return EXIT_DONE
-    text = page(found, args.results, args.out)
-    if args.check:
-        return _check(args.out, text)
-    with explained(args.out.parent, "create"):
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-    drop_leftovers(args.out)
-    write_atomic(args.out, text.encode())
-    print(summary(found.rows))
-    print(args.out)
-    return EXIT_DONE
-
-
-def _check(out: Path, text: str) -> int:
-    from walkback.core.files import explained
-
-    with explained(out, "read"):
-        old = out.read_bytes()
-    if old == text.encode():
-        print(f"{out} is up to date.")
-        return EXIT_DONE
-    print(f"walkback: {out} is not what the stored results give; leave --check out to write it again.", file=sys.stderr)
-    return EXIT_WALKED_BACK
+    code = bring_up_to_date({args.out: page(found, args.results, args.out)}, check=args.check)
+    if not args.check:
+        print(summary(found.rows))
+    return code
