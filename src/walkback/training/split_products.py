@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from walkback.training.fine_products import product
 from walkback.training.inlining import inlined
 
 TILE = 64
@@ -45,14 +46,14 @@ def cuts(left: Tensor, right: Tensor) -> int:
 
 
 def product_in_parts(left: Tensor, right: Tensor, count: int) -> Tensor:
-    """The product [b, m, k] x [b, k, n], its terms added up in `count` parts at once."""
+    """The product [b, m, k] x [b, k, n], its terms added up in `count` parts at once: the way a fleet does it."""
     if count == 1:
-        return torch.bmm(left, right)
+        return product(left, right)
     (batch, rows, terms), columns = left.shape, right.shape[-1]
     # [b, m, k] -> [b, count, m, k / count] -> [b * count, ...]
     lefts = left.reshape(batch, rows, count, terms // count).transpose(1, 2).reshape(batch * count, rows, -1)
     rights = right.reshape(batch * count, terms // count, columns)
-    return torch.bmm(lefts, rights).view(batch, count, rows, columns).sum(1)
+    return product(lefts, rights).view(batch, count, rows, columns).sum(1)
 
 
 def _split(node: Node) -> bool:

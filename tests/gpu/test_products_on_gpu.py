@@ -1,0 +1,147 @@
+"""On a GPU our products are at least as exact as the library's, repeat to the bit, and run wherever a program runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tiny
+from walkback.training.driver import prepare
+from walkback.training.fine_products import FINE_PRODUCT, MIXED, SMALL, SQUARE, TALL, has_kernel, settings
+from walkback.training.fleet import Fleet
+from walkback.training.recorded import record
+
+GPU = torch.device("cuda")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.skipif(not has_kernel(GPU), reason="needs a GPU of capability 9.0 and Triton"),
+]
+
+LAYOUTS = ["nn", "nt", "tn", "tt"]
+SIZES = {
+    "few": (6, 256, 128, 256),
+    "few, odd": (2, 130, 257, 67),
+    "some": (40, 128, 256, 192),
+    "some, odd": (150, 130, 257, 67),
+    "many": (150, 128, 512, 128),
+    "many, odd": (150, 100, 257, 67),
+}
+ERROR = 3e-7
+"""Relative, against float64; float32's own rounding of exact results would be 4e-8."""
+
+
+@pytest.fixture(autouse=True)
+def _prepared():
+    prepare(GPU)
+    torch.manual_seed(0)
+
+
+def factors(layout, batch, rows, terms, columns):
+    """`n` lies along its last axis, `t` along the one before."""
+    left = torch.randn((batch, rows, terms) if layout[0] == "n" else (batch, terms, rows), device=GPU)
+    right = torch.randn((batch, terms, columns) if layout[1] == "n" else (batch, columns, terms), device=GPU)
+    return left if layout[0] == "n" else left.mT, right if layout[1] == "n" else right.mT
+
+
+def error(found, left, right):
+    true = torch.bmm(left.double(), right.double())
+    return ((found - true).norm() / true.norm()).item()
+
+
+def test_all_settings_are_tested():
+    found = {settings(*factors(layout, *sizes)) for layout in LAYOUTS for sizes in SIZES.values()}
+    assert found == {SMALL, SQUARE, TALL, MIXED}
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-20, 1e15), (1e15, 1e-20), (1e15, 1e15)])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_are_at_least_as_exact_as_the_librarys(layout, size, scales):
+    left, right = (factor * scale for factor, scale in zip(factors(layout, *SIZES[size]), scales, strict=True))
+    assert (left.stride(2) == 1) == (layout[0] == "n")
+    assert (right.stride(2) == 1) == (layout[1] == "n")
+    found = error(FINE_PRODUCT(left, right), left, right)
+    assert found < ERROR
+    assert found <= error(torch.bmm(left, right), left, right)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_zeros_give_zeros_and_what_is_not_finite_is_not_lost(layout, size):
+    left, right = factors(layout, *SIZES[size])
+    assert torch.equal(FINE_PRODUCT(left * 0, right), torch.zeros_like(torch.bmm(left, right)))
+    left[1, 5, 7], left[1, 6, 7] = torch.nan, torch.inf
+    ours, true = FINE_PRODUCT(left, right), torch.bmm(left, right)
+    assert torch.equal(ours.isnan().all(-1), true.isnan().all(-1))
+    assert torch.equal(ours.isfinite(), true.isfinite())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_repeat_to_the_bit_also_in_a_graph(layout, size):
+    left, right = factors(layout, *SIZES[size])
+    first = FINE_PRODUCT(left, right)
+    assert torch.equal(FINE_PRODUCT(left, right), first)
+    graph, result = record(lambda: FINE_PRODUCT(left, right))
+    result.zero_()
+    graph.replay()
+    assert torch.equal(result, first)
+
+
+def test_a_factor_shared_by_all_models_and_one_in_the_middle_of_a_tensor():
+    left, right = factors("nt", 40, 128, 256, 192)
+    shared = left[:1].expand(40, 128, 256)
+    assert torch.equal(FINE_PRODUCT(shared, right), FINE_PRODUCT(shared.contiguous(), right))
+    wide = torch.randn(128, 40, 259, device=GPU).transpose(0, 1)[:, :, 3:]
+    assert torch.equal(FINE_PRODUCT(wide, right), FINE_PRODUCT(wide.contiguous(), right))
+
+
+@pytest.mark.filterwarnings("ignore")  # Advice of torch's compiler, to those who write torch.
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_compiled_program_computes_the_same_bits_and_copies_no_view(layout):
+    left, right = (f if s == "n" else f.mT for f, s in zip(factors(layout, *SIZES["many"]), layout, strict=True))
+
+    def function(a, b):
+        a, b = a.relu(), b + 1
+        mixed = FINE_PRODUCT(a if layout[0] == "n" else a.mT, b if layout[1] == "n" else b.mT)
+        return mixed, FINE_PRODUCT(a, a.mT), FINE_PRODUCT(b, b.mT)
+
+    from torch._inductor.utils import run_and_get_code
+
+    options = {"deterministic": True, "fx_graph_cache": False}
+    compiled = torch.compile(function, fullgraph=True, dynamic=False, options=options)
+    found, (code,) = run_and_get_code(compiled, left, right)
+    assert all(map(torch.equal, found, function(left, right)))
+    assert code.count("= empty_strided_cuda(") == 2
+    graph, results = record(lambda: compiled(left, right))
+    graph.replay()
+    assert all(map(torch.equal, results, found))
+
+
+def test_offsets_beyond_31_bits():
+    if torch.cuda.mem_get_info()[0] < 40e9:
+        pytest.skip("needs 40 GB of free memory")
+    batch, apart = 20_000, 120_000
+    left = torch.empty(batch * apart, device=GPU).as_strided((batch, 96, 64), (apart, 64, 1)).normal_()
+    right = torch.randn(batch, 64, 1120, device=GPU)
+    assert min(batch * apart, batch * 96 * 1120) > 1 << 31
+    found = FINE_PRODUCT(left, right)
+    for rows in (slice(0, 2), slice(17_890, 17_900), slice(batch - 2, batch)):
+        assert error(found[rows], left[rows], right[rows]) < ERROR
+
+
+def test_a_fleet_that_uses_them_goes_on_from_a_snapshot_to_the_same_bits(monkeypatch):
+    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: False)
+    settings = {"arch": "resmlp:d=64,depth=2", "data": "prototypes:train=256,test=64,dim=64", "batch": 64}
+    recipes = [tiny.recipe("bp", seeds=seed, dtype="float32", epochs=4, **settings) for seed in (1, 2)]
+    data = recipes[0].source.load(None)
+    through = Fleet(recipes, data, GPU)
+    middle = tiny.train(through, 2)
+    end = tiny.train(through, 2)
+    assert any(node.target is FINE_PRODUCT for node in through._program.graph.nodes)
+    again = Fleet(recipes, data, GPU)
+    again.restore(middle)
+    for left, right in zip(tiny.train(again, 2), end, strict=True):
+        assert tiny.same_bits(left.params, right.params)
