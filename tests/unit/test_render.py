@@ -15,6 +15,8 @@ from statistics import mean, stdev
 import page_tables
 import pytest
 from fake_measurements import ALL, healthy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from walkback.cli.main import main
 from walkback.core.errors import InputError
@@ -25,6 +27,7 @@ from walkback.judge.report import judge
 from walkback.render import latex, markdown
 from walkback.render.audit_page.page import audit_page
 from walkback.render.cards import view
+from walkback.render.cells import tidy
 from walkback.render.formats import FORMATS, PAGES, render
 from walkback.render.overview import NUMBERS, overview_latex, overview_markdown, overview_text
 
@@ -105,6 +108,30 @@ def test_every_format_shows_the_same_strings(case, evidence):
             assert escape(text) in page or (form == "md" and text in card["rerun"]), (form, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2e+02 to 2.1e+02", "200 to 210"),
+        ("0.00039 to 0.0004", "3.9e-4 to 4e-4"),
+        ("1e-07, 3e+05, 1.23e-12", "1e-7, 3e5, 1.23e-12"),
+        ("9.99e+03 and 1.00e+04", "9990 and 1.00e4"),
+        ("-0.00042", "-4.2e-4"),
+        ("+0.0001 ± 0.0003", "+0.0001 ± 0.0003"),
+        ("bp:penalty=0.0001", "bp:penalty=0.0001"),
+        ("0.0012, 0.000, run 47e3ab, v1.0.0004", "0.0012, 0.000, run 47e3ab, v1.0.0004"),
+    ],
+)
+def test_sizes_are_written_as_people_write_them(text, said):
+    assert tidy(text) == said
+
+
+@given(st.floats(1e-30, 1e30), st.integers(1, 6))
+def test_tidying_changes_how_a_number_looks_and_never_its_value(value, digits):
+    text = f"{value:.{digits}g}"
+    assert float(tidy(text)) == float(text)
+    assert tidy(tidy(text)) == tidy(text)
+
+
 def test_the_strings_are_the_cards_numbers():
     card = card_of("fresh")
     shown = view(card)
@@ -115,7 +142,7 @@ def test_the_strings_are_the_cards_numbers():
         assert row[6].startswith(str(check["n"]))
     for layer, row in zip(card["layers"], shown.section("layers").rows, strict=True):
         assert row[1] == f"{layer['hidden_norm']['value']:.3g}"
-        assert row[2] == f"{layer['grad_norm_128']['value']:.3g}"
+        assert row[2] == tidy(f"{layer['grad_norm_128']['value']:.3g}")
         assert row[3] == f"{layer['cos64']['median']:.4f}"
         assert row[6] == f"{layer['credit']['cos']['value']:+.3f}"
         assert row[7] == f"±{3 * layer['credit']['null_std']:.3f}"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 NOTHING = "–"
 WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
-_POWER = re.compile(r"(?<=\d)e([+-])0*(\d+)\b")
+_SIZED = re.compile(r"(?<![\w.=])(?<!± )(?:\d(?:\.\d+)?e[+-]?\d+|0\.000\d*[1-9]\d*)\b(?! ±)")
+"""A number with a power of ten, or one that reads better with it. A mean and its spread keep one format, and what a user
+types (`penalty=0.0001`) is left as typed."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,16 @@ class Cell:
 
 
 def tidy(text: str) -> str:
-    """Powers of ten as people write them: 1e-7 and 3e5 for 1e-07 and 3e+05."""
-    return _POWER.sub(lambda match: f"e{match[1].replace('+', '')}{match[2]}", text)
+    """Sizes as people write them: 1e-7, 3e5, 210 and 3.9e-4 for 1e-07, 3e+05, 2.1e+02 and 0.00039."""
+    return _SIZED.sub(lambda match: _sized(Decimal(match[0])), text)
+
+
+def _sized(value: Decimal) -> str:
+    """Without a power of ten from a thousandth to ten thousand; all digits are kept."""
+    if not value or 1e-3 <= value < 1e4:
+        return f"{value:f}"
+    digits, _, power = f"{value:e}".partition("e")
+    return f"{digits}e{int(power)}"
 
 
 def number(given: Mapping[str, Any], spec: str) -> Cell:
