@@ -11,8 +11,8 @@ from typing import Any
 NOTHING = "–"
 WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
 _SIZED = re.compile(r"(?<![\w.=])(?<!± )(?:\d(?:\.\d+)?e[+-]?\d+|0\.000\d*[1-9]\d*)\b(?! ±)")
-"""A number with a power of ten, or one that reads better with it. A mean and its spread keep one format, and what a user
-types (`penalty=0.0001`) is left as typed."""
+"""A number with a power of ten, or one that reads better with it. A mean and its spread keep one format, and what users
+type (`penalty=0.0001`) is left as typed."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Cell:
 def tidy(text: str) -> str:
     """Sizes as people write them: 1e-7, 3e5, 210 and 3.9e-4 for 1e-07, 3e+05, 2.1e+02 and 0.00039."""
     return _SIZED.sub(lambda match: _sized(Decimal(match[0])), text)
+
+
+def size(value: float) -> str:
+    """A threshold or a tick as people write it: 50, 1e-7, 1e4."""
+    return _sized(Decimal(f"{value:g}").normalize())
 
 
 def _sized(value: Decimal) -> str:

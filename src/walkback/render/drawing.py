@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from walkback.render.cells import size
 from walkback.render.story import Figure, Grid, Plot, Series
 
 Axes = Any
@@ -165,10 +166,10 @@ def _plot(plot: Plot, looks: Mapping[str, Look], where: Axes) -> None:
 
 
 def _plain_powers(axis: Any) -> None:
-    """1e-07 along an axis in place of a raised -7, which would be too small to read."""
+    """1e-7 along an axis in place of a raised -7, which would be too small to read."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
     axis.set_minor_formatter(NullFormatter())
 
 

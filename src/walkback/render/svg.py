@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from walkback.render.cells import tidy
+
 WIDTH, HEIGHT = 240, 150
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 22, 32
 LANE = 12
@@ -22,12 +24,6 @@ SMALLEST = 1e-300
 
 Point = tuple[float, float | None]
 """Where along x, and the value; None where there is none, across which no line is drawn."""
-
-
-def short(value: float) -> str:
-    """A threshold as it is written by hand: 1e-7, 50."""
-    head, e, power = f"{value:g}".partition("e")
-    return f"{head}e{int(power)}" if e else head
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Scale:
             step = max(1, math.ceil((self.high - self.low) / TICKS))
             powers = range(int(self.low), int(self.high) + 1, step)
             # A power of ten above the largest float is written as that.
-            return [(10.0**power if power <= 308 else sys.float_info.max, _power(power)) for power in powers]
+            return [(10.0**power if power <= 308 else sys.float_info.max, tidy(f"1e{power}")) for power in powers]
         span = self.high - self.low
         step_ = next((step for step in STEPS if span / step <= TICKS + 1), STEPS[-1])
         first, last = math.ceil(self.low / step_ - 1e-9), math.floor(self.high / step_ + 1e-9)
@@ -169,8 +165,3 @@ def text(x: float, y: float, words: str, anchor: str, kind: str) -> Markup:
 
 def _log(value: float) -> float:
     return math.log10(max(value, SMALLEST))
-
-
-def _power(power: int) -> str:
-    """Small powers of ten as they are spoken."""
-    return f"{10**power:g}" if 0 <= power <= 3 else f"1e{power}"

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from walkback.judge.firing import PAPERS_FACTOR, fires, first_epoch, is_watched
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render.audit_page.member import Log, Member, Multiple, mean_of, told
-from walkback.render.cells import NOTHING, Cell
-from walkback.render.svg import TOP, Axes, Point, Scale, short, text
+from walkback.render.cells import NOTHING, Cell, size
+from walkback.render.svg import TOP, Axes, Point, Scale, text
 
 GROWTH, TOP_GRAD, ACCURACY = "growth", "grad_top", "test_acc"
 TITLES = {GROWTH: "growth, log", TOP_GRAD: "‖g_L‖ @128, log", ACCURACY: "test accuracy"}
@@ -48,9 +48,9 @@ def heads(members: Sequence[Member]) -> tuple[str, ...]:
     t = thresholds_of(members[0])
     return (
         "method",
-        f"D1, growth > {short(t.h_norm_explosion_ratio)}",
-        f"D2, |g_L| < {short(t.g_norm_floor)}",
-        f"D2 at {short(PAPERS_FACTOR * t.g_norm_floor)}",
+        f"D1, growth > {size(t.h_norm_explosion_ratio)}",
+        f"D2, |g_L| < {size(t.g_norm_floor)}",
+        f"D2 at {size(PAPERS_FACTOR * t.g_norm_floor)}",
         "epochs",
     )
 
@@ -97,7 +97,7 @@ def _multiple(member: Member, t: DiagnosticThresholds, scales: dict[str, Scale],
                 check, level = levels[key]
                 # Its name keeps clear of the marks as of the curves.
                 marks: list[Point] = [(epoch, level) for epoch in fired(member, check, t) if epoch is not None]
-                parts = [*axes.threshold(level, f"{check} {short(level)}", [*found.values(), means, marks]), *parts]
+                parts = [*axes.threshold(level, f"{check} {size(level)}", [*found.values(), means, marks]), *parts]
         else:
             parts = [axes.words(UNWATCHED if any(member.logs) else NO_LOG)]
         panels.append(axes.drawn(parts, f"{TITLES[key]} of {member.name} by epoch"))

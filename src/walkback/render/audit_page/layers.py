@@ -8,9 +8,9 @@ from statistics import fmean, stdev
 from markupsafe import Markup
 
 from walkback.render.audit_page.member import Member, Multiple, joined, mean_of, told
-from walkback.render.cells import NOTHING, Cell
+from walkback.render.cells import NOTHING, Cell, size
 from walkback.render.sections import LayerView, layer
-from walkback.render.svg import Axes, Point, Scale, short
+from walkback.render.svg import Axes, Point, Scale
 
 Read = Callable[[LayerView], Cell]
 COSINE, NORM = "cosine", "|g_l| @128"
@@ -80,7 +80,7 @@ def _multiple(member: Member, seeds: list[list[LayerView]], scales: dict[str, Sc
         curves: list[list[Point]] = [[(view.index, READ[what](view).value) for view in seed] for seed in seeds]
         means = mean_of(curves, axes.y.log)
         under = (
-            _band(axes, seeds) if what == COSINE else axes.threshold(floor, f"floor {short(floor)}", [*curves, means])
+            _band(axes, seeds) if what == COSINE else axes.threshold(floor, f"floor {size(floor)}", [*curves, means])
         )
         parts = [*under, *_lines(axes, curves, means), *_dots(axes, member, seeds, means, what)]
         panels.append(axes.drawn(parts, f"{title} of {member.name} by layer"))

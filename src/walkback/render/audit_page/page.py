@@ -10,10 +10,10 @@ from walkback.judge.sweep import STRATEGIES
 from walkback.render.audit_page import epochs, grid, layers, table
 from walkback.render.audit_page.member import Log, Member, Verdict
 from walkback.render.captions import stated
+from walkback.render.cells import size
 from walkback.render.html import pages
 from walkback.render.overview import Overview, overview
 from walkback.render.sections import Card
-from walkback.render.svg import short
 
 
 def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), logs: Sequence[Log] = ()) -> str:
@@ -44,7 +44,7 @@ def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), log
             layers=layers.multiples(members),
             numbers={what: layers.numbers(members, what) for what in layers.READ},
             null_z=f"{thresholds['null_z']:g}",
-            floor=short(thresholds["g_norm_floor"]),
+            floor=size(thresholds["g_norm_floor"]),
             epochs=epochs.multiples(members),
             firing_heads=epochs.heads(members),
             firing=epochs.firing(members),
