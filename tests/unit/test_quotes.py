@@ -68,6 +68,13 @@ def test_a_finding_says_whether_it_holds_and_nothing_in_it_becomes_markup():
     assert quoted("audit#2") == r"FA\_x passes. **Not decided here**: One seed."
 
 
+def test_rows_and_columns_are_asked_of_the_table_where_a_figure_has_its_name():
+    story = {**STORY, "figures": [{"name": "all", "title": "All of them"}]}
+    said = fill('<!-- quote audit/all columns="method" --><!-- /quote -->', lambda name: story, "out")
+    assert "| BP |" in said
+    assert "![All of them]" in fill("<!-- quote audit/all --><!-- /quote -->", lambda name: story, "out")
+
+
 def test_a_figure_is_linked_below_the_results():
     assert quoted("audit/layers").strip() == "![Every layer](../results/audit/layers.svg)"
 

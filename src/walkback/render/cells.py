@@ -10,7 +10,7 @@ from typing import Any
 
 NOTHING = "–"
 WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
-_SIZED = re.compile(r"(?<![\w.=])(?<!± )(?:\d(?:\.\d+)?e[+-]?\d+|0\.000\d*[1-9]\d*)\b(?! ±)")
+_SIZED = re.compile(r"(?<![\w.=])(?<!± )(?:\d(?:\.\d+)?e[+-]?\d+|0\.000\d*[1-9]\d*)(?![\w.]*[\da-wyz_])(?! ±)")
 """A number with a power of ten, or one that reads better with it. A mean and its spread keep one format, and what users
 type (`penalty=0.0001`) is left as typed."""
 

@@ -54,11 +54,12 @@ def _quoted(what: str, story_of: Callable[[str], Story], link: str) -> str:
         _refuse_others(what, settings, ())
         return _finding(story, int(asked["finding"]))
     figures = {figure["name"]: figure for figure in story["figures"]}
-    if asked["name"] in figures:
+    tables = {table["name"]: table for table in story["tables"]}
+    # A figure may have the name of the table it shows; rows and columns are the table's.
+    if asked["name"] in figures and not (settings and asked["name"] in tables):
         _refuse_others(what, settings, ())
         title = escape(figures[asked["name"]]["title"])
         return f"\n![{title}]({link}/{asked['study']}/{asked['name']}.svg)\n"
-    tables = {table["name"]: table for table in story["tables"]}
     if asked["name"] not in tables:
         raise unknown("table or figure", asked["name"], [*tables, *figures])
     table = tables[asked["name"]]

@@ -23,6 +23,9 @@ class Table:
     caption: str
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _tidy(self, "caption")
+
     def to_json(self) -> dict[str, Any]:
         rows = [[{"text": c.text, "value": c.value, "reason": c.reason} for c in row] for row in self.rows]
         return {
@@ -108,6 +111,9 @@ class Figure:
     columns: int = 2
     """Plots side by side."""
 
+    def __post_init__(self) -> None:
+        _tidy(self, "caption")
+
     def to_json(self) -> dict[str, Any]:
         plots = [plot.to_json() for plot in self.plots]
         return {"name": self.name, "title": self.title, "caption": self.caption, "plots": plots}
@@ -122,8 +128,7 @@ class Finding:
     said: str
 
     def __post_init__(self) -> None:
-        for name in ("claim", "said"):
-            object.__setattr__(self, name, tidy(getattr(self, name)))
+        _tidy(self, "claim", "said")
 
     @property
     def word(self) -> str:
@@ -166,3 +171,9 @@ class Story:
         }
         found: dict[str, Any] = plain(whole)
         return found
+
+
+def _tidy(told: object, *names: str) -> None:
+    """Write the sizes in these texts as people do."""
+    for name in names:
+        object.__setattr__(told, name, tidy(getattr(told, name)))
