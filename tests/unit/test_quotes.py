@@ -64,8 +64,25 @@ def test_a_table_and_a_part_of_it():
 
 
 def test_a_finding_says_whether_it_holds_and_nothing_in_it_becomes_markup():
-    assert quoted("audit#1") == "DFA is walked back. **Holds**: Verdict: D1."
-    assert quoted("audit#2") == r"FA\_x passes. **Not decided here**: One seed."
+    assert quoted("audit#1") == "\n  DFA is walked back. **Holds**: Verdict: D1."
+    assert quoted("audit#2") == "\n  FA\\_x passes. **Not decided here**: One seed."
+
+
+@pytest.mark.parametrize("before", ["", "words\n", "- ", "* ", "> "])
+def test_a_cell_that_would_make_html_of_its_line_is_refused(before):
+    cell = '<!-- quote audit/all row="BP" column="accuracy" --><!-- /quote -->'
+    with pytest.raises(InputError, match="begins a line.*Write a word before it"):
+        fill(before + cell, story_of, "r")
+    assert fill(f"{before}It is {cell}", story_of, "r").count("0.58") == 1
+
+
+@pytest.mark.parametrize("what", ["audit#1", "audit/all"])
+def test_a_finding_and_a_table_are_markdown_where_they_begin_a_line(what):
+    """With the parser of the documentation."""
+    from markdown_it import MarkdownIt
+
+    shown = MarkdownIt().enable("table").render(fill(f"- <!-- quote {what} --><!-- /quote -->", story_of, "r"))
+    assert "<strong>Holds</strong>" in shown if what == "audit#1" else "<td>BP</td>" in shown
 
 
 def test_rows_and_columns_are_asked_of_the_table_where_a_figure_has_its_name():

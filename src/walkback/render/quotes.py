@@ -5,7 +5,9 @@
     <!-- quote primary-audit#2 -->                                                     the second finding
     <!-- quote primary-audit/layers -->                                                a figure
 
-The marks are comments, so a page reads well wherever Markdown is shown, and can be filled again.
+The marks are comments, so a page reads well wherever Markdown is shown, and can be filled again. A line that begins with a
+comment is HTML to Markdown, to its end: a finding therefore stands on the line after its mark, and a cell must not begin
+a line.
 """
 
 from __future__ import annotations
@@ -32,7 +34,14 @@ def fill(page: str, story_of: Callable[[str], Story], link: str) -> str:
         raise InputError("A quotation has no end. Write <!-- /quote --> after what it stands for.")
 
     def filled(match: re.Match[str]) -> str:
-        return f"{match[1]}{_quoted(match['what'], story_of, link)}{match[4]}"
+        text = _quoted(match["what"], story_of, link)
+        before = page[: match.start()].rpartition("\n")[2]
+        if not text.startswith("\n") and not before.strip(" -*>"):
+            raise InputError(
+                f"The quotation '{match['what']}' begins a line, so Markdown would take the line for HTML. Write a word "
+                "before it."
+            )
+        return f"{match[1]}{text}{match[4]}"
 
     return _MARK.sub(filled, page)
 
@@ -85,7 +94,7 @@ def _finding(story: Story, number: int) -> str:
     if not 1 <= number <= len(findings):
         raise InputError(f"{story['name']} has {len(findings)} findings; there is no number {number}.")
     found = Finding(**findings[number - 1])
-    return f"{escape(found.claim)} **{found.word.capitalize()}**: {escape(found.said)}"
+    return f"\n  {escape(found.claim)} **{found.word.capitalize()}**: {escape(found.said)}"
 
 
 def _cell(what: str, table: Story, row: str, column: str) -> str:

@@ -46,7 +46,10 @@ class PrimaryAudit(Study):
             cases,
             _findings(methods),
             tables=[table],
-            figures=[_layers(methods, caption(scale, cases, "Lines: means over seeds."))],
+            figures=[
+                _reported(methods, caption(scale, cases, "Left: a mark for each seed. Right: 95% intervals.")),
+                _layers(methods, caption(scale, cases, "Lines: means over seeds.")),
+            ],
         )
 
 
@@ -90,6 +93,39 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
             is_back = said.startswith("walked back")
             found.append(Finding(f"{label(method)} is walked back, as published.", is_back, f"Verdict: {said}."))
     return found
+
+
+def _reported(methods: dict[str, list[Case]], words: str) -> Figure:
+    """The two numbers that papers report, and beside them what they do not tell."""
+    points, margins = [], []
+    for place, (method, cases) in enumerate(methods.items()):
+        gammas = [case.report.quantities.aggregates.a1 for case in cases]
+        known = [(g.known, case.accuracy) for g, case in zip(gammas, cases, strict=True) if g.ok]
+        points.append(Series(label(method), [x for x, _ in known], [y for _, y in known], mark="points"))
+        margin = cases[0].report.margin
+        if margin is not None:
+            low, high = margin.interval or (None, None)
+            margins.append(Series(label(method), [place], [margin.mean], low=[low], high=[high], mark="points"))
+    frozen = next(iter(methods.values()))[0].report.evidence.frozen.get("bp_shell", ())
+    ticks = tuple(map(label, methods))
+    plots = (
+        Plot(
+            "What is reported",
+            "alignment Γ (A1)",
+            "test accuracy",
+            tuple(points),
+            levels={"blocks frozen at random": sum(frozen) / len(frozen)} if frozen else {},
+        ),
+        Plot(
+            "What the trained blocks add to random ones",
+            "",
+            "over own shell, pp",
+            tuple(margins),
+            levels={"worth claiming: 2 pp": 2.0},
+            ticks=ticks,
+        ),
+    )
+    return Figure("reported", "Accuracy and alignment, and what they do not tell", plots, words)
 
 
 def _layers(methods: dict[str, list[Case]], words: str) -> Figure:
