@@ -9,7 +9,7 @@ DATA ?= .data
 
 install: $(STAMP)
 
-# constraints.txt pins torch: a looser request may bring several gigabytes of CUDA.
+# constraints.txt says which versions, and why.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "walkback needs Python 3.11 or newer; '$(PYTHON)' is older. Set PYTHON=python3.12 or the like."; exit 3; }

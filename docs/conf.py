@@ -94,6 +94,14 @@ def _block(translator: Any, node: Any) -> None:
     raise SkipNode
 
 
+def _results_beside(app: Any, error: Exception | None) -> None:
+    """Pages link to ../results, which lies beside docs/: let it lie beside the site too."""
+    link = Path(app.outdir).parent / "results"
+    if error is None and not link.is_symlink():
+        link.symlink_to(Path(__file__).parents[1] / "results", target_is_directory=True)
+
+
 def setup(app: Any) -> None:
     """Formulas become MathML while the site is built: no script, no fonts, nothing to fetch when it is read."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.connect("build-finished", _results_beside)
