@@ -71,7 +71,7 @@ def test_a_finding_says_whether_it_holds_and_nothing_in_it_becomes_markup():
 @pytest.mark.parametrize("before", ["", "words\n", "- ", "* ", "> "])
 def test_a_cell_that_would_make_html_of_its_line_is_refused(before):
     cell = '<!-- quote audit/all row="BP" column="accuracy" --><!-- /quote -->'
-    with pytest.raises(InputError, match="begins a line.*Write a word before it"):
+    with pytest.raises(InputError, match=r"begins a line.*Write a word before it"):
         fill(before + cell, story_of, "r")
     assert fill(f"{before}It is {cell}", story_of, "r").count("0.58") == 1
 

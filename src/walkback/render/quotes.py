@@ -5,9 +5,9 @@
     <!-- quote primary-audit#2 -->                                                     the second finding
     <!-- quote primary-audit/layers -->                                                a figure
 
-The marks are comments, so a page reads well wherever Markdown is shown, and can be filled again. A line that begins with a
-comment is HTML to Markdown, to its end: a finding therefore stands on the line after its mark, and a cell must not begin
-a line.
+The marks are comments, so a page reads well wherever Markdown is shown, and can be filled again. To Markdown a line
+that begins with a comment is HTML to its end: a finding therefore stands on the line after its mark, and a cell must
+not begin a line.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def fill(page: str, story_of: Callable[[str], Story], link: str) -> str:
         before = page[: match.start()].rpartition("\n")[2]
         if not text.startswith("\n") and not before.strip(" -*>"):
             raise InputError(
-                f"The quotation '{match['what']}' begins a line, so Markdown would take the line for HTML. Write a word "
-                "before it."
+                f"The quotation '{match['what']}' begins a line, so Markdown would take the line for HTML. "
+                "Write a word before it."
             )
         return f"{match[1]}{text}{match[4]}"
 
