@@ -133,5 +133,6 @@ def variants(rule: str, net: str) -> list[tuple[str, int]]:
         found += [(f"{penalty},penalty_reduction=mean", seed) for seed in (1, 2)]
         found += [(f"{rule}:site={site}", seed) for site in made.sites[1:] for seed in (1, 2)]
     if net == "vit_mini" and "credit_tokens" in {f.name for f in fields(made)}:
-        found += [(f"{rule}:credit_tokens=cls", 1), (f"{rule}:credit_tokens=cls,shell=method", 2)]
+        other = "broadcast" if made.credit_tokens != "broadcast" else "cls"
+        found += [(f"{rule}:credit_tokens={other}", 1), (f"{rule}:credit_tokens={other},shell=method", 2)]
     return found

@@ -339,6 +339,16 @@ def test_fa_acts_token_by_token_and_a_cls_head_leaves_the_patches_without_credit
             assert_close(credit[3, 0], state[f"B.{layer}"] @ credits[layer + 1][3, 0])
 
 
+def test_fa_broadcast_sends_down_an_equal_share_of_all_tokens_credit_and_leaves_the_top_exact():
+    credits, seen, state = credits_on(tiny.recipe("fa", arch=tiny.arch("vit_mini")), "fa", credit_tokens="broadcast")
+    assert torch.equal(credits[-1], seen.top)
+    sent = seen.top.sum(1)
+    for layer in reversed(range(len(credits) - 1)):
+        sent = sent @ state[f"B.{layer}"].T
+        assert_close(credits[layer].sum(1), sent)
+        assert torch.equal(credits[layer], credits[layer][:, :1].expand_as(credits[layer]))
+
+
 def test_fa_and_dfa_on_maps():
     recipe = tiny.recipe("fa", arch=tiny.arch("small_cnn"))
     credits, _, state = credits_on(recipe, "fa")
@@ -374,7 +384,7 @@ def test_a_stem_without_credit_is_left_alone_and_that_is_said(method):
     assert subject.double().skipped == subject.skipped
 
 
-@pytest.mark.parametrize("method", ["bp", "dfa"])
+@pytest.mark.parametrize("method", ["bp", "dfa", "fa:credit_tokens=broadcast"])
 def test_a_stem_with_credit_is_trained_and_nothing_is_said(method):
     recipe = tiny.recipe(method, arch=tiny.arch("vit_mini"))
     (found,) = tiny.train(Single(recipe, recipe.source.load(None), tiny.CPU), 1)
@@ -388,6 +398,8 @@ def test_what_is_not_defined_is_refused_with_a_sentence():
     for net in ("resmlp", "small_cnn"):
         with pytest.raises(InputError, match="credit_tokens=cls chooses among tokens"):
             tiny.recipe("dfa:credit_tokens=cls", arch=tiny.arch(net))
+        with pytest.raises(InputError, match="credit_tokens=broadcast chooses among tokens"):
+            tiny.recipe("fa:credit_tokens=broadcast", arch=tiny.arch(net))
     with pytest.raises(InputError, match="convolves images"):
         tiny.recipe("bp", arch="small_cnn", data=tiny.DATA)
 

@@ -249,3 +249,13 @@ def test_one_configuration_for_each_method_and_seed_methods_outermost():
     configs = grid(["bp", "fa"], seeds=[1, 2], epochs=3)
     assert [(str(config.method), config.seed) for config in configs] == [("bp", 1), ("bp", 2), ("fa", 1), ("fa", 2)]
     assert {config.epochs for config in configs} == {3}
+
+
+def test_a_setting_that_came_later_is_named_only_where_it_is_changed():
+    """Runs that were published before it keep their names."""
+    on = {"arch": tiny.arch("vit_mini")}
+    assert "credit_tokens" not in tiny.recipe("fa", **on).config.method.settings
+    assert digest("fa", **on) == digest("fa:credit_tokens=own", **on)
+    changed = tiny.recipe("fa:credit_tokens=broadcast", **on)
+    assert changed.config.method.settings["credit_tokens"] == "broadcast"
+    assert RunConfig.from_json(changed.config.to_json()) == changed.config

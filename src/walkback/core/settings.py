@@ -60,6 +60,18 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str, **given: Any) ->
     return cls(**given, **{key: convert(value, hints[key], f"{key} of {what}") for key, value in settings.items()})
 
 
+def later(default: Any) -> Any:
+    """A setting that came when runs had been published: a configuration is without it where it has its default, so that
+    they keep their names."""
+    return dataclasses.field(default=default, metadata={"later": True})
+
+
+def recorded(thing: Any) -> dict[str, Any]:
+    """What a configuration keeps of a thing's settings."""
+    came_later = {f.name for f in dataclasses.fields(thing) if f.metadata.get("later")}
+    return {name: value for name, value in full(thing).items() if name not in came_later or name in changed(thing)}
+
+
 def full(thing: Any) -> dict[str, Any]:
     """Every field of a dataclass that a user can set, by name."""
     return {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.default is not dataclasses.MISSING}

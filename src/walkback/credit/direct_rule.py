@@ -31,7 +31,7 @@ class DirectRule(RandomFeedback):
         """What is projected [n, classes]; it has the sign of the loss gradient at the logits."""
 
     def refuses(self, net: Network) -> str | None:
-        return refuses_tokens(net, self.credit_tokens)
+        return refuses_tokens(net, self.credit_tokens, usual="broadcast")
 
     def untrained(self, net: Network) -> tuple[str, ...]:
         return without_credit(net, self.credit_tokens)

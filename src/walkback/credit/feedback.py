@@ -62,9 +62,10 @@ def project(net: Network, error: Tensor, matrix: Tensor, tokens: CreditTokens) -
     return projected.reshape(-1, *net.state_shape)
 
 
-def refuses_tokens(net: Network, tokens: CreditTokens) -> str | None:
-    """Why a rule with this `credit_tokens` is not defined on this network; None where it is."""
-    if tokens != "broadcast" and net.kind != "tokens":
+def refuses_tokens(net: Network, tokens: str, usual: str) -> str | None:
+    """Why a rule with this `credit_tokens`, if it is not the `usual` one, is not defined on this network; None where it
+    is."""
+    if tokens != usual and net.kind != "tokens":
         return f"credit_tokens={tokens} chooses among tokens, and the hidden states have none; leave it out"
     return None
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.rng import generator
-from walkback.core.settings import full
+from walkback.core.settings import recorded
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class DataSource(ABC):
 
     def settings(self) -> dict[str, Any]:
         """What a run's configuration says of it."""
-        return full(self)
+        return recorded(self)
 
     @abstractmethod
     def load(self, root: Path | None) -> Dataset:

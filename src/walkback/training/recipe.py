@@ -11,7 +11,7 @@ import torch
 from walkback.core.config import RunConfig, Treatment
 from walkback.core.errors import InputError, unknown
 from walkback.core.rng import generator
-from walkback.core.settings import Choice, build, changed, full
+from walkback.core.settings import Choice, build, changed, recorded
 from walkback.credit import RULES
 from walkback.credit.rule import CreditRule
 from walkback.data import tensors
@@ -109,11 +109,11 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> Recipe:
     augment = config.augment
     if augment == "auto":
         augment = "crop_flip" if source.is_image else "none"
-    settings = full(rule) | full(treatment)
+    settings = recorded(rule) | recorded(treatment)
     filled = replace(
         config,
         method=Choice(config.method.name, settings),
-        arch=Choice(config.arch.name, {k: v for k, v in full(net).items() if k not in shape}),
+        arch=Choice(config.arch.name, {k: v for k, v in recorded(net).items() if k not in shape}),
         data=Choice(config.data.name, source.settings()),
         augment=augment,
     )

@@ -2,7 +2,7 @@
 
 Citation: Lillicrap, Cownden, Tweed and Akerman, 2016
 Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d) times b_scale
-Tokens: B_l acts at each token, so a head that reads cls leaves the patches without credit and their stem untrained
+Tokens: B_l acts at each token, so a cls head leaves the patches, and their stem, without credit; broadcast spreads it
 Maps: B_l mixes the channels at each position
 State: B_0..B_{L-1}
 Exact: top layer
@@ -12,10 +12,12 @@ Cost: bp's forward pass and weight gradients without the input pullback; one d x
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Generator
 
-from walkback.credit.feedback import RandomFeedback, mix
+from walkback.core.settings import later
+from walkback.credit.feedback import RandomFeedback, mix, refuses_tokens
 from walkback.credit.rule import EXACT, UNRELATED, Credits, Label, Logs
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
@@ -23,20 +25,30 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class FeedbackAlignment(RandomFeedback):
+    credit_tokens: Literal["own", "broadcast"] = later("own")
+    """Below the top each token gets its own credit, or an equal share of all tokens'."""
+
+    def refuses(self, net: Network) -> str | None:
+        return refuses_tokens(net, self.credit_tokens, usual="own")
+
     def init(self, net: Network, generator: Generator) -> Leaves:
         d = net.features
         return {f"B.{layer}": self.matrix((d, d), d**-0.5, generator) for layer in range(net.depth)}
 
     def untrained(self, net: Network) -> tuple[str, ...]:
-        return net.patch_leaves
+        return net.patch_leaves if self.credit_tokens == "own" else ()
 
     def labels(self, depth: int) -> tuple[Label, ...]:
         return (*(UNRELATED,) * depth, EXACT)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
+        sent = trace.top
+        if self.credit_tokens == "broadcast":
+            sent = sent.mean(1, keepdim=True).expand_as(sent)
         credits = [trace.top]
         for layer in reversed(range(net.depth)):
-            credits.append(mix(state[f"B.{layer}"], credits[-1], net.kind))
+            sent = mix(state[f"B.{layer}"], sent, net.kind)
+            credits.append(sent)
         return tuple(reversed(credits)), {}
 
 

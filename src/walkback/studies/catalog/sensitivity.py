@@ -150,7 +150,12 @@ def variants(scale: Scale) -> list[Variant]:
     ]
     if _has_pictures(scale, "vit"):
         cls = {"DFA": written(dfa, "credit_tokens=cls")}
-        found += [Variant(VIT, base, VIT, "vit", "vit"), Variant("ViT with cls", cls, VIT, "vit", "vit")]
+        spread = {"FA": written(base["FA"], "credit_tokens=broadcast")}
+        found += [
+            Variant(VIT, base, VIT, "vit", "vit"),
+            Variant("ViT with cls", cls, VIT, "vit", "vit"),
+            Variant("ViT with all tokens", spread, VIT, "vit", "vit"),
+        ]
     kept = [replace(row, methods=_without(LEFT_OUT.get(scale.name, set()), row)) for row in found]
     return [row for row in kept if row.methods]
 
