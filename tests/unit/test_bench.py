@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from walkback.bench import BENCHES, costs
-from walkback.bench.benches import data, diagnose, fleet, loop, rules, scaling, startup
+from walkback.bench.benches import data, diagnose, fleet, loop, paper, rules, scaling, startup
 from walkback.bench.crew import Crew
 from walkback.bench.loader import PerSample, pictures
 from walkback.bench.plain import plain_loop, plain_net, plain_step
@@ -23,6 +23,8 @@ from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.credit import RULES
 from walkback.data.feed import PAD, Feed
 from walkback.nets import ARCHS
+from walkback.studies import conduct
+from walkback.studies.scale import PAPER
 
 CPU = torch.device("cpu")
 QUICK = Options(quick=True, device="cpu")
@@ -336,6 +338,17 @@ class TestArithmetic:
         result = loop.run(Options(quick=True, device="cpu", methods=("bp", "dfa"), models=(3,)))
         found = {row.what: row.ratio.median for row in result.rows}
         assert found == pytest.approx({loop.BASE: 1, loop.WORKERS: 1, loop.TRAIN: 6, loop.SWEEP: 6})
+
+    def test_a_plain_loops_hours_are_its_step_times_the_steps_of_every_run(self, monkeypatch):
+        monkeypatch.setattr(paper, "interleaved", lambda tasks, *_: {name: [0.01 * TINY_STEPS] * 2 for name in tasks})
+        result = paper.run(QUICK)
+        recipes = conduct.recipes_of(conduct.all_studies().values(), PAPER)
+        steps = sum(r.config.epochs * (r.source.train_size // 128) for r in recipes)
+        *rows, whole = result.rows
+        assert whole.what == f"all: {len(recipes)} runs, {steps:,} steps"
+        assert whole.ratio.median == pytest.approx(0.01 * steps / 3600)
+        assert whole.ms.median == pytest.approx(10)
+        assert sum(row.ratio.median for row in rows) == pytest.approx(whole.ratio.median)
 
     def test_every_rule_of_the_catalog_is_priced_or_its_refusal_is_told(self, monkeypatch):
         monkeypatch.setattr(RULES.get("fa"), "refuses", lambda self, net: "it is Sunday")
