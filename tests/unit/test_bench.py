@@ -110,7 +110,7 @@ class TestBenches:
     @pytest.mark.parametrize(
         "name",
         [
-            pytest.param(name, marks=pytest.mark.slow if name in ("scaling", "loop") else ())
+            pytest.param(name, marks=pytest.mark.slow if name in ("scaling", "loop", "paper") else ())
             for name in BENCHES.names()
             if name != "rules"
         ],
