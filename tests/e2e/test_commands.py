@@ -414,7 +414,8 @@ class TestImports:
     def test_no_room_shadows_a_public_name(self):
         before = {name: getattr(walkback, name) for name in walkback.__all__}
         for module in pkgutil.walk_packages(walkback.__path__, "walkback."):
-            if not module.name.endswith("__main__"):
+            # What only a GPU runs is imported there; many builds of torch have no Triton.
+            if not module.name.endswith(("__main__", "product_kernel")):
                 importlib.import_module(module.name)
         for name, thing in before.items():
             assert getattr(walkback, name) is thing
