@@ -225,7 +225,7 @@ class TestTrain:
         after = contents(here)
         assert {name: after[name] for name in before} == before
 
-    @pytest.mark.parametrize("driver", ["fleet", "single"])
+    @pytest.mark.parametrize("driver", [pytest.param("fleet", marks=pytest.mark.slow), "single"])
     def test_stopping_for_time_and_going_on_gives_the_same_bits(self, here, capsys, driver):
         words = ["train", "--method", "bp", "dfa", "--seeds", "1", "2", *TINY, "--driver", driver, "--json", "--out"]
         assert main([*words, "through"]) == 0

@@ -57,7 +57,7 @@ def test_as_the_papers_have_it_every_claim_holds(published, tmp_path):
     assert [finding.holds for finding in story.findings] == [True] * 8
     table, finite = story.tables
     assert [[cell.text for cell in row[:3]] for row in finite.rows][1:4:2] == [
-        ["0.0001", "+0.000 ± 0.000", "+0.000 ± 0.000"],
+        ["1e-4", "+0.000 ± 0.000", "+0.000 ± 0.000"],
         ["0.01", "+0.200 ± 0.000", "+0.100 ± 0.000"],
     ]
     assert [row[1].value for row in table.rows] == [*PENALTIES] * 3

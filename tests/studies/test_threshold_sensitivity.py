@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, plant_all
 
+from walkback.render.cells import tidy
 from walkback.studies.catalog.threshold_sensitivity import STUDY, group
 from walkback.studies.scale import METHODS, SMOKE
 
@@ -35,7 +36,7 @@ def test_an_audit_with_wide_gaps(bed):
     assert [each.claim for each in story.findings if each.holds is not True] == []
     gaps = cells(story, "gaps", "gap")
     assert gaps["(a) growth"] == f"{700 / 2:.3g}x"
-    assert gaps["(b) floor"] == f"{1.3e-4 / 4.2e-9:.3g}x"
+    assert gaps["(b) floor"] == tidy(f"{1.3e-4 / 4.2e-9:.3g}x")
     assert gaps["(d) margin, pp"] == f"{61.5 - 30.6:+.1f} pp"
     # FA, DFA raw and EP short lie 6.1 pp above their shell: of all cases only they change, by (d), in both editions.
     assert cells(story, "gaps", "flips, three")["(d) margin, pp"] == "6 of 16"

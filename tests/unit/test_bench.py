@@ -110,7 +110,7 @@ class TestBenches:
     @pytest.mark.parametrize(
         "name",
         [
-            pytest.param(name, marks=pytest.mark.slow if name in ("scaling", "loop", "paper") else ())
+            pytest.param(name, marks=pytest.mark.slow if name in ("fleet", "scaling", "loop", "paper") else ())
             for name in BENCHES.names()
             if name != "rules"
         ],
@@ -339,6 +339,7 @@ class TestArithmetic:
         found = {row.what: row.ratio.median for row in result.rows}
         assert found == pytest.approx({loop.BASE: 1, loop.WORKERS: 1, loop.TRAIN: 6, loop.SWEEP: 6})
 
+    @pytest.mark.slow
     def test_a_plain_loops_hours_are_its_step_times_the_steps_of_every_run(self, monkeypatch):
         monkeypatch.setattr(paper, "interleaved", lambda tasks, *_: {name: [0.01 * TINY_STEPS] * 2 for name in tasks})
         result = paper.run(QUICK)

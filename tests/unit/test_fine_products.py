@@ -250,6 +250,7 @@ def test_the_operation_is_a_proper_one(layout):
     assert torch.equal(FINE_PRODUCT(left, right), torch.bmm(left, right))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs one for C++")
 @pytest.mark.filterwarnings("ignore")  # Advice of torch's compiler, to those who write torch.
 def test_torchs_compiler_hands_it_views_and_no_copies():
