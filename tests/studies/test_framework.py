@@ -347,6 +347,18 @@ class TestCommand:
         assert sum(len(fleet["methods"]) for fleet in fleets) == 4
         assert not (tmp_path / "none").exists()
 
+    def test_the_plan_is_of_what_is_left(self, tmp_path, whole, capsys):
+        assert self.study("mini", "--dry-run", "--out", whole) == 0
+        assert capsys.readouterr().out == "All 4 runs are trained already.\n"
+        shutil.copytree(whole, tmp_path / "part")
+        shutil.rmtree(next((tmp_path / "part" / "runs").glob("bp_*")))
+        before = pages(tmp_path / "part")
+        assert self.study("mini", "--dry-run", "--out", tmp_path / "part") == 0
+        said = capsys.readouterr().out
+        assert "Plan: 1 run," in said
+        assert "3 more are trained already." in said
+        assert pages(tmp_path / "part") == before
+
     def test_time_that_runs_out_is_exit_2_and_the_same_command_goes_on(self, tmp_path, capsys, whole):
         line = ("mini", "--out", tmp_path, "--device", "cpu", "--processes", 1, "--quiet")
         assert self.study(*line, "--max-seconds", "0.001") == 2

@@ -213,9 +213,8 @@ def studies_of(names: Sequence[str]) -> dict[str, Study]:
 
 
 def plan_of(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Group]:
-    """The fleets that all runs of these studies make, finished ones included."""
-    recipes = recipes_of(studies.values(), scale)
-    return run.make_plan(recipes, [()] * len(recipes), options)
+    """The fleets that are still to be trained below `options.out`."""
+    return run.plan_rest(unsettled(studies, scale, options), replace(options, out=options.out / RUNS, resume=True))
 
 
 def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
