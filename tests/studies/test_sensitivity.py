@@ -23,7 +23,7 @@ LOST = {
     "look": {"growth": 4000.0, "grad": 2e-9, "cosines": [0.4, 0.0, 0.0, 0.0, 0.0], "groups": 2},
 }
 RELIEVED = STEADY | {"look": {"growth": 3.0, "grad": 5e-6, "cosines": 0.15, "groups": 2}}
-USUAL = {"BP": CALM, "FA": STEADY, "DFA": LOST}
+USUAL = {"BP": CALM, "FA": STEADY, "DFA": LOST, "State Bridge": LOST, "Credit Bridge": LOST}
 
 
 def usual(row, method):
@@ -79,6 +79,14 @@ def test_a_variant_that_frees_dfa_is_named_wherever_it_matters(bed):
     assert cells(story, "conclusions", "DFA walked back")["raw error"] == "no"
     assert holds(story, "flips FA's") is True
     assert holds(story, "AdamW hides it") is True
+
+
+def test_a_bridge_that_its_site_frees_is_named(bed):
+    story = told(bed, {("site output", "Credit Bridge"): RELIEVED})
+    assert "site output: from walked back (D1, D2, D3) to trustworthy" in finding(story, "flips Credit Bridge's").said
+    assert cells(story, "verdicts", "flips")["site output"] == "Credit Bridge"
+    assert list(cells(story, "credit-bridge", "three").values()) == ["walked back (D1, D2, D3)", "trustworthy"]
+    assert holds(story, "flips State Bridge's") is True
 
 
 def test_seeds_that_differ_leave_a_variant_open(bed):

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from walkback.core.config import RunConfig
+from walkback.core.settings import Choice
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -42,6 +43,8 @@ from walkback.studies.telling import (
 from walkback.training.recipe import resolve
 
 NAMES = ("BP", "FA", "DFA")
+BRIDGES = ("State Bridge", "Credit Bridge")
+"""Only their site is varied: nothing else of what the papers leave open is theirs too."""
 RECIPE, PENALTY, VIT = "the recipe", "λ = 0.01", "ViT"
 """What variants change one thing of; each is the first row of its family."""
 SIZE = 0.01
@@ -55,6 +58,7 @@ LEFT_OUT = {
         ("B std 1/√d", "DFA"),
         ("λ over mean", "FA"),
         ("λ with B × 0.1", "DFA"),
+        *((name, bridge) for name in ("the recipe", "site output") for bridge in BRIDGES),
     }
 }
 """By scale, what would cost much and show little there."""
@@ -125,6 +129,7 @@ def written(text: str, setting: str) -> str:
 def variants(scale: Scale) -> list[Variant]:
     """Each changes one thing of its family's first. Crops and tokens are varied where the data are pictures."""
     base = {name: METHODS[name] for name in NAMES}
+    bridges = {name: METHODS[name] for name in BRIDGES}
     feedback = {name: base[name] for name in ("FA", "DFA")}
     dfa = base["DFA"]
     (raw,) = RAW
@@ -132,10 +137,10 @@ def variants(scale: Scale) -> list[Variant]:
     width = resolve(scale.runs([dfa])[0]).net.features
     penalty = {name: penalised(method, SIZE) for name, method in base.items()}
     found = [
-        Variant(RECIPE, base),
+        Variant(RECIPE, base | bridges),
         Variant("raw error", {"DFA": raw}),
         Variant("logits − y", {"DFA": written(dfa, "error=logits")}),
-        Variant("site output", {"FA": "fa", "DFA": "dfa:scale=unit_error"}),
+        Variant("site output", {name: _at_output(method) for name, method in (feedback | bridges).items()}),
         *(Variant(f"B × {size:g}", _each(feedback, f"b_scale={size:g}")) for size in B_SIZES),
         Variant("B std 1/√d", {"DFA": written(dfa, f"b_scale={width**-0.5!r}")}),
         Variant("W2 default", base, arch="w2_std=none"),
@@ -158,6 +163,17 @@ def variants(scale: Scale) -> list[Variant]:
         ]
     kept = [replace(row, methods=_without(LEFT_OUT.get(scale.name, set()), row)) for row in found]
     return [row for row in kept if row.methods]
+
+
+def _at_output(method: str) -> str:
+    """The method without its site: `output` is every rule's own."""
+    choice = Choice.parse(method)
+    return str(Choice(choice.name, {key: value for key, value in choice.settings.items() if key != "site"}))
+
+
+def _methods(rows: Sequence[Variant]) -> list[str]:
+    """Those that any row has."""
+    return [name for name in (*NAMES, *BRIDGES) if any(name in row.methods for row in rows)]
 
 
 def _without(left_out: Collection[tuple[str, str]], row: Variant) -> dict[str, str]:
@@ -198,7 +214,7 @@ class Sensitivity(Study):
             tables=[
                 _verdicts(rows, told, f"{words} Edition three, the worst verdict of the seeds. {flips}"),
                 _conclusions(rows, told, f"{words} Yes or no: in every seed, or by the 95% interval over seeds."),
-                *(_numbers(name, rows, told, words) for name in NAMES),
+                *(_numbers(name, rows, told, words) for name in _methods(rows)),
             ],
             figures=[_figure(rows, told, f"{words} Points: means over seeds; bars: smallest to largest.")],
         )
@@ -248,7 +264,7 @@ def findings(rows: Sequence[Variant], told: Told) -> list[Finding]:
         composed(f"{each.claim.format(small=small)} under every variant of the recipe.", _answers(each, rows, told))
         for each in CONCLUSIONS
     ]
-    found += [_no_flip(name, rows, told) for name in NAMES]
+    found += [_no_flip(name, rows, told) for name in _methods(rows)]
     sizes = [row for row in rows if row.family == RECIPE and row.name.startswith("B ")]
     hidden = {f"{row.name} ({name})": negated(_flip(name, row, told)) for row in sizes for name in row.methods}
     found.append(composed("Without a penalty the size of B changes no verdict: AdamW hides it.", hidden))
@@ -303,7 +319,7 @@ def _of_nulls(rows: Sequence[Variant], told: Told) -> Finding:
     answers: dict[str, bool | None] = {}
     for row in rows:
         for name in row.methods:
-            if name != "BP":  # Both are one shell.
+            if name in ("FA", "DFA"):
                 ends = [told[row.name][name].decided(null) for null in (METHOD_SHELL, BP_SHELL)]
                 answers[f"{row.name} ({name})"] = None if None in ends else ends[0] == ends[1]
     return composed("FA's and DFA's verdicts are the same against their own shell and against backprop's.", answers)
@@ -320,7 +336,7 @@ def _verdicts(rows: Sequence[Variant], told: Told, words: str) -> Table:
         "FA, bp shell": ("FA", BP_SHELL),
         "DFA": ("DFA", METHOD_SHELL),
         "DFA, bp shell": ("DFA", BP_SHELL),
-    }
+    } | {name: (name, METHOD_SHELL) for name in _methods(rows) if name in BRIDGES}
     lines = tuple(
         (
             Cell(row.name),
@@ -359,7 +375,7 @@ def _numbers(name: str, rows: Sequence[Variant], told: Told, words: str) -> Tabl
     )  # fmt: skip
     lines = tuple(_row(row.name, told[row.name][name]) for row in rows if name in row.methods)
     said = "Margins paired by seed, with 95% t intervals. Growth and ‖g_L‖: smallest to largest seed."
-    return Table(name.lower(), f"{name} by variant", heads, lines, f"{words} {said}")
+    return Table(name.lower().replace(" ", "-"), f"{name} by variant", heads, lines, f"{words} {said}")
 
 
 def _row(name: str, found: Found) -> tuple[Cell, ...]:
@@ -391,7 +407,7 @@ def _figure(rows: Sequence[Variant], told: Told, words: str) -> Figure:
     def plot(
         part: Sequence[Variant], title: str, y_label: str, get: Values, levels: Mapping[str, float], log: bool = False
     ) -> Plot:
-        series = tuple(dots(name, part, get) for name in NAMES)
+        series = tuple(dots(name, part, get) for name in _methods(part))
         return Plot(title, "", y_label, series, y_log=log, levels=levels, ticks=tuple(row.name for row in part))
 
     t = _thresholds(told)
