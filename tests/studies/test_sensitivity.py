@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from planted import Bed, cells, finding, holds
 
-from walkback.studies.catalog.sensitivity import LEFT_OUT, NAMES, RECIPE, STUDY, VIT, variants
+from walkback.studies.catalog.sensitivity import STUDY
 from walkback.studies.scale import PAPER, SMOKE
+from walkback.studies.variants import LEFT_OUT, NAMES, RECIPE, VIT, variants
 from walkback.training.recipe import resolve
 
 SCALE = replace(PAPER, seeds=(42, 123))

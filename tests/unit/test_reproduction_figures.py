@@ -13,10 +13,10 @@ from walkback.published.figure import figures, sections
 from walkback.published.finder import Finder, recipes_at
 from walkback.published.printed import parse
 from walkback.published.quantities import QUANTITIES
-from walkback.studies.catalog.sensitivity import variants
 from walkback.studies.conduct import studies_of
 from walkback.studies.results import Results
 from walkback.studies.scale import PAPER, SMOKE
+from walkback.studies.variants import variants
 from walkback.training.recipe import resolve
 
 NUMBERS = Path(__file__).with_name("published_numbers.txt")

@@ -14,9 +14,9 @@ from walkback.published.figure import Ask, figures
 from walkback.published.finder import Finder
 from walkback.published.quantities import QUANTITIES
 from walkback.published.reproduce import VariantFinder, locate, reproduce
-from walkback.studies.catalog.sensitivity import variants
 from walkback.studies.scale import METHODS, SMOKE
 from walkback.studies.telling import penalised
+from walkback.studies.variants import variants
 from walkback.training.recipe import resolve
 
 # Ours, found in stored results

@@ -68,8 +68,8 @@ def later(default: Any) -> Any:
 
 def recorded(thing: Any) -> dict[str, Any]:
     """What a configuration keeps of a thing's settings."""
-    came_later = {f.name for f in dataclasses.fields(thing) if f.metadata.get("later")}
-    return {name: value for name, value in full(thing).items() if name not in came_later or name in changed(thing)}
+    left_out = {f.name for f in dataclasses.fields(thing) if f.metadata.get("later")} - changed(thing).keys()
+    return {name: value for name, value in full(thing).items() if name not in left_out}
 
 
 def full(thing: Any) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from walkback.published.figure import Figure, Section, sections
 from walkback.published.finder import Finder
 from walkback.published.quantities import QUANTITIES
 from walkback.published.seen import NEVER
-from walkback.studies.catalog.sensitivity import Variant, variants
 from walkback.studies.results import Results
 from walkback.studies.scale import Scale
 from walkback.studies.shelf import baselines
+from walkback.studies.variants import Variant, variants
 from walkback.training.recipe import resolve
 
 Outcome = Literal["agrees", "differs", "not measured"]

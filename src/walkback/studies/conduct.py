@@ -212,9 +212,12 @@ def studies_of(names: Sequence[str]) -> dict[str, Study]:
     return {name: known[name] for name in names}
 
 
-def plan_of(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Group]:
-    """The fleets that are still to be trained below `options.out`."""
-    return run.plan_rest(unsettled(studies, scale, options), replace(options, out=options.out / RUNS, resume=True))
+def plan_of(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> tuple[list[Group], int]:
+    """The fleets that are still to be trained below `options.out`, and how many runs are trained already."""
+    recipes, folder = recipes_of(studies.values(), scale), options.out / RUNS
+    left = _unsettled(_jobs(recipes, studies, scale, options), folder)
+    groups = run.plan_rest(left, replace(options, out=folder, resume=True))
+    return groups, len(recipes) - sum(len(group.recipes) for group in groups)
 
 
 def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:

@@ -252,7 +252,7 @@ def _companies(todo: Sequence[Recipe], runs: dict[str, store.Run]) -> list[tuple
 
 def _steps_left(group: Group, epoch: int) -> int:
     first = group.recipes[0]
-    return (first.config.epochs - epoch) * (first.source.train_size // first.config.batch)
+    return (first.config.epochs - epoch) * first.steps_per_epoch
 
 
 def _common_epoch(group: Group, runs: dict[str, store.Run]) -> int:

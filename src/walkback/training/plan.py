@@ -76,8 +76,7 @@ def plan(
 
 
 def _group(members: list[Recipe], count: Count, speed: Speed, alone: bool) -> Group:
-    config = members[0].config
-    steps = config.epochs * (members[0].source.train_size // config.batch)
+    steps = members[0].config.epochs * members[0].steps_per_epoch
     seconds = speed.seconds(count, len(members), steps)
     kind: Literal["single", "fleet"] = "single" if alone else "fleet"
     return Group(tuple(members), kind, seconds, _memory(count, len(members)), len(members) * count.flops)

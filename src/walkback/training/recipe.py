@@ -47,6 +47,11 @@ class Recipe:
         return torch.float64 if self.config.dtype == "float64" else torch.float32
 
     @property
+    def steps_per_epoch(self) -> int:
+        """Full batches only."""
+        return self.source.train_size // self.config.batch
+
+    @property
     def augment(self) -> Augment:
         assert self.config.augment != "auto", "a recipe's configuration is filled in"
         return self.config.augment

@@ -26,7 +26,7 @@ def run(options: Options) -> Result:
     for recipe in conduct.recipes_of(conduct.all_studies().values(), PAPER):
         arch = str(recipe.config.arch)
         runs[arch] += 1
-        steps[arch] += recipe.config.epochs * (recipe.source.train_size // recipe.config.batch)
+        steps[arch] += recipe.config.epochs * recipe.steps_per_epoch
     tasks, lengths = {}, {}
     for arch in runs:
         size = scale(options.quick, arch, STEPS[device.type])

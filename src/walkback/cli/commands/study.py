@@ -120,12 +120,11 @@ def _settling(args: argparse.Namespace) -> Settles:
 
 def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
     from walkback.cli.progress import print_plan
-    from walkback.studies.conduct import plan_of, recipes_of
+    from walkback.studies.conduct import plan_of
 
-    groups = plan_of(studies, scale, options)
+    groups, done = plan_of(studies, scale, options)
     if groups or args.json:
         print_plan(groups, as_json=args.json)
-    done = len(recipes_of(studies.values(), scale)) - sum(len(group.recipes) for group in groups)
     if done and not args.json:
         print(f"{done} more are trained already." if groups else f"All {done} runs are trained already.")
     return EXIT_DONE

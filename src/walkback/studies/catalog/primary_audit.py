@@ -7,6 +7,7 @@ Claim: BP passes; DFA and the bridges are walked back although they learn someth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from walkback.core.config import RunConfig
 from walkback.judge.number import Number
@@ -106,23 +107,23 @@ def _reported(methods: dict[str, list[Case]], words: str) -> Figure:
         if margin is not None:
             low, high = margin.interval or (None, None)
             margins.append(Series(label(method), [place], [margin.mean], low=[low], high=[high], mark="points"))
-    frozen = next(iter(methods.values()))[0].report.evidence.frozen.get("bp_shell", ())
-    ticks = tuple(map(label, methods))
+    report = next(iter(methods.values()))[0].report
+    frozen, least = report.evidence.frozen.get("bp_shell", ()), report.thresholds.frozen_acc_margin_pp
     plots = (
         Plot(
             "What is reported",
             "alignment Γ (A1)",
             "test accuracy",
             tuple(points),
-            levels={"blocks frozen at random": sum(frozen) / len(frozen)} if frozen else {},
+            levels={"blocks frozen at random": fmean(frozen)} if frozen else {},
         ),
         Plot(
             "What the trained blocks add to random ones",
             "",
             "over own shell, pp",
             tuple(margins),
-            levels={"worth claiming: 2 pp": 2.0},
-            ticks=ticks,
+            levels={f"worth claiming: {least:g} pp": least},
+            ticks=tuple(map(label, methods)),
         ),
     )
     return Figure("reported", "Accuracy and alignment, and what they do not tell", plots, words)

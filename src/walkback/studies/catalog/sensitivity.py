@@ -6,13 +6,11 @@ Claim: verdicts and modes of the papers' methods stay what they are under every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from walkback.core.config import RunConfig
-from walkback.core.settings import Choice
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -21,7 +19,7 @@ from walkback.render.story import Figure, Finding, Plot, Series, Story, Table
 from walkback.studies.catalog.null_choice import under
 from walkback.studies.curves import series_of
 from walkback.studies.results import Case, Results
-from walkback.studies.scale import METHODS, RAW, Scale
+from walkback.studies.scale import Scale
 from walkback.studies.study import Study
 from walkback.studies.telling import (
     all_of,
@@ -34,58 +32,14 @@ from walkback.studies.telling import (
     numbers,
     over_line,
     over_seeds,
-    penalised,
     points,
     spread,
     story,
     verdict_of,
 )
-from walkback.training.recipe import resolve
+from walkback.studies.variants import BRIDGES, PENALTY, RECIPE, SIZE, VIT, Variant, methods_of, variants
 
-NAMES = ("BP", "FA", "DFA")
-BRIDGES = ("State Bridge", "Credit Bridge")
-"""Only their site is varied: nothing else of what the papers leave open is theirs too."""
-RECIPE, PENALTY, VIT = "the recipe", "λ = 0.01", "ViT"
-"""What variants change one thing of; each is the first row of its family."""
-SIZE = 0.01
-"""Of the penalty, where both papers have one."""
-B_SIZES = (0.1, 10.0)
-"""Factors on B."""
-LEFT_OUT = {
-    "smoke": {
-        ("B × 0.1", "FA"),
-        ("B × 0.1", "DFA"),
-        ("B std 1/√d", "DFA"),
-        ("λ over mean", "FA"),
-        ("λ with B × 0.1", "DFA"),
-        *((name, bridge) for name in ("the recipe", "site output") for bridge in BRIDGES),
-    }
-}
-"""By scale, what would cost much and show little there."""
 UNTOUCHED = "–"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A row: methods as they are written, by their names; a method that the variant does not touch is not there."""
-
-    name: str
-    methods: Mapping[str, str]
-    family: str = RECIPE
-    place: str = "resmlp"
-    epochs: str = "short"
-    arch: str = ""
-    """A setting added to the place's network."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_base(self) -> bool:
-        return self.name == self.family
-
-    def runs(self, scale: Scale, method: str) -> list[RunConfig]:
-        known = scale.places[self.place].arch
-        arch = written(known, self.arch) if self.arch else known
-        return scale.runs([self.methods[method]], place=self.place, epochs=self.epochs, arch=arch, **self.settings)
 
 
 @dataclass(frozen=True)
@@ -121,73 +75,6 @@ Told = dict[str, dict[str, Found]]
 """By the variant's name and the method's."""
 
 
-def written(text: str, setting: str) -> str:
-    """A method or network as it is written, with one setting more."""
-    return f"{text}{',' if ':' in text else ':'}{setting}"
-
-
-def variants(scale: Scale) -> list[Variant]:
-    """Each changes one thing of its family's first. Crops and tokens are varied where the data are pictures."""
-    base = {name: METHODS[name] for name in NAMES}
-    bridges = {name: METHODS[name] for name in BRIDGES}
-    feedback = {name: base[name] for name in ("FA", "DFA")}
-    dfa = base["DFA"]
-    (raw,) = RAW
-    # FA's feedback already has this spread, DFA's has 1.
-    width = resolve(scale.runs([dfa])[0]).net.features
-    penalty = {name: penalised(method, SIZE) for name, method in base.items()}
-    found = [
-        Variant(RECIPE, base | bridges),
-        Variant("raw error", {"DFA": raw}),
-        Variant("logits − y", {"DFA": written(dfa, "error=logits")}),
-        Variant("site output", {name: _at_output(method) for name, method in (feedback | bridges).items()}),
-        *(Variant(f"B × {size:g}", _each(feedback, f"b_scale={size:g}")) for size in B_SIZES),
-        Variant("B std 1/√d", {"DFA": written(dfa, f"b_scale={width**-0.5!r}")}),
-        Variant("W2 default", base, arch="w2_std=none"),
-    ]
-    if _has_pictures(scale, "resmlp"):
-        crops = {"no crops": "none", "mean padding": "crop_flip"}
-        found += [Variant(name, base, settings={"augment": augment}) for name, augment in crops.items()]
-    found += [
-        Variant(PENALTY, penalty, PENALTY),
-        Variant("λ over mean", _each({n: penalty[n] for n in feedback}, "penalty_reduction=mean"), PENALTY),
-        *(Variant(f"λ with B × {s:g}", {"DFA": written(penalty["DFA"], f"b_scale={s:g}")}, PENALTY) for s in B_SIZES),
-    ]
-    if _has_pictures(scale, "vit"):
-        cls = {"DFA": written(dfa, "credit_tokens=cls")}
-        spread = {"FA": written(base["FA"], "credit_tokens=broadcast")}
-        found += [
-            Variant(VIT, base, VIT, "vit", "vit"),
-            Variant("ViT with cls", cls, VIT, "vit", "vit"),
-            Variant("ViT with all tokens", spread, VIT, "vit", "vit"),
-        ]
-    kept = [replace(row, methods=_without(LEFT_OUT.get(scale.name, set()), row)) for row in found]
-    return [row for row in kept if row.methods]
-
-
-def _at_output(method: str) -> str:
-    """The method without its site: `output` is every rule's own."""
-    choice = Choice.parse(method)
-    return str(Choice(choice.name, {key: value for key, value in choice.settings.items() if key != "site"}))
-
-
-def _methods(rows: Sequence[Variant]) -> list[str]:
-    """Those that any row has."""
-    return [name for name in (*NAMES, *BRIDGES) if any(name in row.methods for row in rows)]
-
-
-def _without(left_out: Collection[tuple[str, str]], row: Variant) -> dict[str, str]:
-    return {name: method for name, method in row.methods.items() if (row.name, name) not in left_out}
-
-
-def _each(methods: Mapping[str, str], setting: str) -> dict[str, str]:
-    return {name: written(method, setting) for name, method in methods.items()}
-
-
-def _has_pictures(scale: Scale, place: str) -> bool:
-    return "augment" in scale.places[place].settings
-
-
 class Sensitivity(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return [config for each in variants(scale) for name in each.methods for config in each.runs(scale, name)]
@@ -214,7 +101,7 @@ class Sensitivity(Study):
             tables=[
                 _verdicts(rows, told, f"{words} Edition three, the worst verdict of the seeds. {flips}"),
                 _conclusions(rows, told, f"{words} Yes or no: in every seed, or by the 95% interval over seeds."),
-                *(_numbers(name, rows, told, words) for name in _methods(rows)),
+                *(_numbers(name, rows, told, words) for name in methods_of(rows)),
             ],
             figures=[_figure(rows, told, f"{words} Points: means over seeds; bars: smallest to largest.")],
         )
@@ -264,7 +151,7 @@ def findings(rows: Sequence[Variant], told: Told) -> list[Finding]:
         composed(f"{each.claim.format(small=small)} under every variant of the recipe.", _answers(each, rows, told))
         for each in CONCLUSIONS
     ]
-    found += [_no_flip(name, rows, told) for name in _methods(rows)]
+    found += [_no_flip(name, rows, told) for name in methods_of(rows)]
     sizes = [row for row in rows if row.family == RECIPE and row.name.startswith("B ")]
     hidden = {f"{row.name} ({name})": negated(_flip(name, row, told)) for row in sizes for name in row.methods}
     found.append(composed("Without a penalty the size of B changes no verdict: AdamW hides it.", hidden))
@@ -336,7 +223,7 @@ def _verdicts(rows: Sequence[Variant], told: Told, words: str) -> Table:
         "FA, bp shell": ("FA", BP_SHELL),
         "DFA": ("DFA", METHOD_SHELL),
         "DFA, bp shell": ("DFA", BP_SHELL),
-    } | {name: (name, METHOD_SHELL) for name in _methods(rows) if name in BRIDGES}
+    } | {name: (name, METHOD_SHELL) for name in methods_of(rows) if name in BRIDGES}
     lines = tuple(
         (
             Cell(row.name),
@@ -407,7 +294,7 @@ def _figure(rows: Sequence[Variant], told: Told, words: str) -> Figure:
     def plot(
         part: Sequence[Variant], title: str, y_label: str, get: Values, levels: Mapping[str, float], log: bool = False
     ) -> Plot:
-        series = tuple(dots(name, part, get) for name in _methods(part))
+        series = tuple(dots(name, part, get) for name in methods_of(part))
         return Plot(title, "", y_label, series, y_log=log, levels=levels, ticks=tuple(row.name for row in part))
 
     t = _thresholds(told)
