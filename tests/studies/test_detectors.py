@@ -192,8 +192,8 @@ class Dies:
         self._left -= 1
         return self._watcher.after_epoch(*words, **named)
 
-    def after_training(self, members):
-        self._watcher.after_training(members)
+    def after_training(self, members, data):
+        self._watcher.after_training(members, data)
 
 
 @pytest.mark.slow

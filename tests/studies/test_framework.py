@@ -20,6 +20,7 @@ from dying import DIED, contents
 from walkback.cli.main import main
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.measurements import Measurements
+from walkback.data.dataset import CatalogSource
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render import story_pages
 from walkback.studies import conduct as conducting
@@ -88,8 +89,13 @@ def epochs(monkeypatch):
 
 
 class TestOnce:
-    def test_every_run_of_both_studies_is_trained_once(self, tmp_path, epochs, whole):
+    def test_every_run_of_both_studies_is_trained_once_and_the_data_are_read_once(
+        self, tmp_path, epochs, whole, monkeypatch
+    ):
+        read, load = [], CatalogSource.load
+        monkeypatch.setattr(CatalogSource, "load", lambda source, root: read.append(source) or load(source, root))
         conduct(STUDIES, SCALE, options(tmp_path), Listener())
+        assert len(read) == len(set(read)) == 1
         assert set(epochs.values()) == {3}
         # bp, dfa, fa; dfa's seed 7 with its three baselines; the shells of bp, dfa and fa.
         assert len(epochs) == 3 + 4 + 3

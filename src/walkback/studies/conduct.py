@@ -20,6 +20,7 @@ from typing import Protocol
 from walkback.core.errors import InputError, WalkbackError, unknown
 from walkback.core.files import drop_leftovers
 from walkback.core.measurements import Measurements
+from walkback.data.dataset import Dataset
 from walkback.render.save import MEASUREMENTS
 from walkback.render.story import Story
 from walkback.render.story_pages import save_story
@@ -93,15 +94,18 @@ def settle(
     deadline = math.inf if options.max_seconds is None else time.monotonic() + options.max_seconds
     recipes = [recipe for recipe in recipes_of(studies.values(), scale) if names is None or recipe.name in names]
     folder = options.out / RUNS
-    jobs = _jobs(recipes, studies, scale, options)
+    laboratory = Laboratory(options.data_root, run.choose_device(options.device))
+    jobs = _jobs(recipes, studies, scale, laboratory)
     left = _unsettled(jobs, folder)
     waiting = {recipe.name for recipe in left}
     settled = [recipe.name for recipe in recipes if recipe.name not in waiting]
     if settled:
         listener.skipped(settled)
 
-    def measure(runs: Sequence[store.Run]) -> None:
-        _measure(_of({run.name for run in runs}, jobs), folder, run.Listener(), math.inf)
+    def measure(runs: Sequence[store.Run], data: Dataset) -> None:
+        found = _of({run.name for run in runs}, jobs)
+        laboratory.keep(found[0].recipe.source, data)
+        _measure(found, folder, run.Listener(), math.inf)
 
     # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at. And it is
     # measured as soon as it is trained: then only numbers are needed of it, however the rest ends.
@@ -137,13 +141,12 @@ def conduct(
 
 def unsettled(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Recipe]:
     """The runs of which something is still to be trained or measured."""
-    recipes = recipes_of(studies.values(), scale)
-    return _unsettled(_jobs(recipes, studies, scale, options), options.out / RUNS)
-
-
-def _jobs(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Job]:
-    """What is to be measured of these runs."""
     laboratory = Laboratory(options.data_root, run.choose_device(options.device))
+    return _unsettled(_jobs(recipes_of(studies.values(), scale), studies, scale, laboratory), options.out / RUNS)
+
+
+def _jobs(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, laboratory: Laboratory) -> list[Job]:
+    """What is to be measured of these runs, in the laboratory."""
     whole = {recipe.name for recipe in _own_recipes(studies.values(), scale)}
     jobs = [
         Job(recipe, MEASUREMENTS, laboratory.measure)
@@ -214,10 +217,10 @@ def studies_of(names: Sequence[str]) -> dict[str, Study]:
 
 def plan_of(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> tuple[list[Group], int]:
     """The fleets that are still to be trained below `options.out`, and how many runs are trained already."""
-    recipes, folder = recipes_of(studies.values(), scale), options.out / RUNS
-    left = _unsettled(_jobs(recipes, studies, scale, options), folder)
-    groups = run.plan_rest(left, replace(options, out=folder, resume=True))
-    return groups, len(recipes) - sum(len(group.recipes) for group in groups)
+    left = unsettled(studies, scale, options)
+    groups = run.plan_rest(left, replace(options, out=options.out / RUNS, resume=True))
+    runs = len(recipes_of(studies.values(), scale))
+    return groups, runs - sum(len(group.recipes) for group in groups)
 
 
 def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:

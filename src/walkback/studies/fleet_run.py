@@ -64,7 +64,7 @@ def train_group(
             if results is not None:
                 _finish(driver, members, results, clock)
                 if observer:
-                    observer.after_training(members)
+                    observer.after_training(members, data)
     finally:
         for run in members:
             run.unlock()

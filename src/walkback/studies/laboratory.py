@@ -60,6 +60,10 @@ class Laboratory:
             )
         return data
 
+    def keep(self, source: DataSource, data: Dataset) -> None:
+        """Data that have been read already."""
+        self._known[source] = data
+
     def measure(self, run: store.Run, recipe: Recipe) -> Measurements:
         """One frozen pass and its float64 replay over the first test samples, credit included; and which of all test
         samples the run gets right, and how far its weights have come. Where the rule's state is gone there is no

@@ -31,8 +31,8 @@ class Watcher:
     """Epochs between looks."""
     closely: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By run name, the epochs after which it is measured in full; 0 is before the first."""
-    finished: Callable[[Sequence[Run]], None] = lambda members: None
-    """Told of runs that have just been finished, while the device is still theirs."""
+    finished: Callable[[Sequence[Run], Dataset], None] = lambda members, data: None
+    """Told of runs that have just been finished, and of their data, while the device is still theirs."""
     _known: WeakKeyDictionary[Driver, Detectors] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:
@@ -55,8 +55,8 @@ class Watcher:
             self._known[driver] = Detectors(first.net, first.rule, *tests[0], at_once=_at_once(driver, device))
         return [sight.to_json() for sight in self._known[driver].look(driver)]
 
-    def after_training(self, members: Sequence[Run]) -> None:
-        self.finished(members)
+    def after_training(self, members: Sequence[Run], data: Dataset) -> None:
+        self.finished(members, data)
 
     def _look_closely(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
         wanted = [driver.epoch in self.closely.get(run.name, ()) for run in members]

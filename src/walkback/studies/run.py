@@ -42,6 +42,8 @@ class Options:
     """Save at the first epoch end after this many seconds."""
     memory: int | None = None
     """Plan fleets that fit into this many bytes, where more are free."""
+    predict: bool = True
+    """Time the device beforehand, so that the plan says what it will take."""
     command: tuple[str, ...] = ()
 
 
@@ -101,7 +103,7 @@ class Observer(Protocol):
     ) -> list[dict[str, Any]]:
         """What goes into each model's row of the log."""
 
-    def after_training(self, members: Sequence[store.Run]) -> None:
+    def after_training(self, members: Sequence[store.Run], data: Dataset) -> None:
         """These runs have just been finished."""
 
 
@@ -138,7 +140,8 @@ def make_plan(recipes: Sequence[Recipe], keys: Sequence[Any], options: Options) 
     """The fleets for these recipes on the chosen device."""
     device = choose_device(options.device)
     free = free_memory(device)
-    return plan(recipes, keys, options.driver, device, free if options.memory is None else min(free, options.memory))
+    memory = free if options.memory is None else min(free, options.memory)
+    return plan(recipes, keys, options.driver, device, memory, predict=options.predict)
 
 
 def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
