@@ -13,6 +13,7 @@ from walkback.training import fleet as fleets
 from walkback.training.fleet import Fleet
 from walkback.training.program import flat_program, pays
 from walkback.training.split_products import LEAST_TERMS, TILES, parts, split_products
+from walkback.training.winograd import eligible, operations
 
 
 @settings(deadline=None, max_examples=30)
@@ -67,6 +68,29 @@ def test_compiling_pays_for_many_steps_only():
     assert not pays(program, 1)
     assert not pays(program, 1000)
     assert pays(program, 10**8)
+
+
+def test_compiling_pays_sooner_where_convolutions_become_winograds():
+    """A library's are slow: what they lose in a step counts as the small operations do."""
+    x, kernel = torch.randn(64, 32, 16, 16), torch.randn(32, 32, 3, 3)
+
+    def enough(padding):
+        program = flat_program(lambda x, kernel: torch.conv2d(x, kernel, padding=padding).relu(), (x, kernel))
+        return next(steps for steps in (10**power for power in range(1, 9)) if pays(program, steps))
+
+    assert enough(padding=1) < enough(padding=0)
+
+
+def test_a_direct_convolutions_operations_are_those_counted_by_hand():
+    x, kernel = torch.randn(5, 4, 8, 6), torch.randn(3, 4, 3, 3, requires_grad=True)
+
+    def both(x, kernel):
+        x = x.detach().requires_grad_()
+        y = torch.conv2d(x, kernel, padding=1)
+        return torch.autograd.grad(y.sum(), (x, kernel))
+
+    once = 2 * 5 * 3 * 8 * 6 * 4 * 9
+    assert [operations(node) for node in eligible(flat_program(both, (x, kernel)))] == [once, 2 * once]
 
 
 def test_a_program_lacks_what_nothing_needs():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 
 import tiny
 from walkback.training import plan as planning
 from walkback.training.count import count_step
-from walkback.training.plan import plan
+from walkback.training.plan import plan, wall_seconds
 from walkback.training.speed import Speed
 
 ROOMY = 1 << 40
@@ -206,3 +208,56 @@ def test_shells_apart_are_counted_without_the_gradients_of_their_blocks(shell, m
     assert count_step(frozen).flops == every, "beside others every gradient is computed"
     assert count_step(frozen, frozen_apart=True).flops < most * every
     assert count_step(whole, frozen_apart=True).flops == pytest.approx(every, rel=0.01)
+
+
+def test_nothing_is_timed_where_nobody_wants_to_know(monkeypatch):
+    recipes = [tiny.recipe(method) for method in ("bp", "fa")]
+    predicted = groups(recipes)
+    monkeypatch.setattr(planning, "Speed", None)
+    found = plan(recipes, [(), ()], "fleet", tiny.CPU, ROOMY, predict=False)
+    assert [group.seconds for group in found] == [0.0, 0.0]
+    assert names(found) == names(predicted)
+    assert [group.memory for group in found] == [group.memory for group in predicted]
+
+
+def timed(*seconds):
+    """A fleet for each pair of seconds: ahead of its turn, and in all."""
+    (group,) = groups([tiny.recipe()])
+    return [replace(group, ahead=ahead, seconds=whole) for ahead, whole in seconds]
+
+
+def test_processes_side_by_side_take_as_long_as_the_longest_share():
+    found = timed((0, 6), (0, 4), (0, 3))
+    assert wall_seconds(found, 1, in_turns=False) == 13
+    assert wall_seconds(found, 2, in_turns=False) == 7
+    assert wall_seconds(found, 8, in_turns=False) == 6
+    assert wall_seconds([], 8, in_turns=False) == 0
+
+
+def test_on_one_gpu_compiling_is_hidden_behind_the_turns_of_others():
+    found = timed((2, 10), (3, 10), (4, 10))
+    assert wall_seconds(found, 1, in_turns=True) == 30
+    assert wall_seconds(found, 3, in_turns=True) == 2 + 8 + 7 + 6
+    assert wall_seconds(timed((30, 31), (30, 31)), 2, in_turns=True) == pytest.approx(32), (
+        "the first has to be waited for"
+    )
+    assert wall_seconds(timed(*[(30, 31)] * 8), 2, in_turns=True) == 124, "two cannot compile more than two at a time"
+
+
+@pytest.mark.parametrize("net", ["resmlp", "small_cnn"])
+def test_a_long_run_is_compiled_and_a_short_one_is_not(net):
+    """On a GPU; only then are a convolution's products Winograd's."""
+    asked = []
+
+    def timed(product, models, device):
+        asked.append(product.kind)
+        return 1e-3 if product.kind != "matmul" else 1e-6
+
+    speed = Speed(torch.device("cuda"), bandwidth=1e12, timed=timed)
+    count = count_step(tiny.recipe(arch=tiny.arch(net)))
+    short, long = (speed.estimate(count, 6, steps) for steps in (10, 10**7))
+    assert long.ahead > short.ahead + 2
+    saved = short.steps / 10 - long.steps / 10**7
+    tiled = sum(times for product, times in count.products if product.kind != "matmul" and product.stride == 1)
+    assert (tiled > 0) == (net == "small_cnn") == ("convolution" in asked)
+    assert saved > 1e-3 * tiled, "none of these is done the library's way"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from walkback.studies.run import Listener, Result
-from walkback.training.plan import Group, back_off_text
+from walkback.training.plan import Group, back_off_text, wall_seconds
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -83,10 +83,12 @@ class Bar(Listener):
             self._progress = None
 
 
-def plan_table(groups: Sequence[Group]) -> Table:
+def plan_table(groups: Sequence[Group], processes: int = 1, *, in_turns: bool = False) -> Table:
+    """`in_turns` where the processes share one GPU."""
     runs = sum(len(group.recipes) for group in groups)
-    seconds = sum(group.seconds for group in groups)
-    title = f"Plan: {runs} run{'s' if runs > 1 else ''}, about {duration(seconds)} (estimate)"
+    time = duration(wall_seconds(groups, processes, in_turns=in_turns))
+    where = f" in {processes} processes" if processes > 1 else ""
+    title = f"Plan: {runs} run{'s' if runs > 1 else ''}, about {time}{where} (estimate)"
     table = Table(title=title, title_justify="left", box=None)
     for heading in ("fleet", "driver"):
         table.add_column(heading)
@@ -99,10 +101,10 @@ def plan_table(groups: Sequence[Group]) -> Table:
     return table
 
 
-def print_plan(groups: Sequence[Group], as_json: bool) -> None:
+def print_plan(groups: Sequence[Group], as_json: bool, processes: int = 1, *, in_turns: bool = False) -> None:
     """What `--dry-run` prints: a table, or an object for each fleet."""
     if not as_json:
-        Console(highlight=False).print(plan_table(groups))
+        Console(highlight=False).print(plan_table(groups, processes, in_turns=in_turns))
         return
     for group in groups:
         methods = [recipe.method for recipe in group.recipes]

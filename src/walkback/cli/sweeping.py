@@ -16,7 +16,9 @@ from walkback.training.plan import Group
 class SweepBar(Listener):
     """Prints on stderr; the bar only on a terminal."""
 
-    def __init__(self, quiet: bool):
+    def __init__(self, quiet: bool, processes: int = 1, *, in_turns: bool = False):
+        """`processes` that jobs are given to; `in_turns` where they share one GPU."""
+        self._processes, self._in_turns = processes, in_turns
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._progress: Progress | None = None
@@ -28,7 +30,7 @@ class SweepBar(Listener):
             self._console.print(f"{finished} finished run{'s' if finished > 1 else ''} skipped")
         if not groups:
             return
-        self._console.print(plan_table(groups))
+        self._console.print(plan_table(groups, self._processes, in_turns=self._in_turns))
         if self._shows_bar:
             columns = (TextColumn("sweep"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeElapsedColumn())
             self._progress = Progress(*columns, console=self._console, transient=True)

@@ -81,7 +81,8 @@ def _options(job: dict[str, Any]) -> Options:
     how = job["options"]
     root = how["data_root"]
     paths = {"out": Path(how["out"]), "data_root": None if root is None else Path(root)}
-    return Options(**{**how, **paths, "resume": True, "command": tuple(how["command"])})
+    # Whoever handed out the job has said what it will take.
+    return Options(**{**how, **paths, "resume": True, "predict": False, "command": tuple(how["command"])})
 
 
 def _noting(note: Callable[[str], None]) -> Listener:

@@ -16,7 +16,7 @@ import torch
 
 from walkback.training.count import Count, count_step
 from walkback.training.recipe import Recipe
-from walkback.training.speed import Speed
+from walkback.training.speed import Estimate, Speed
 
 SMALL_STEP = 2e8
 """Floating-point operations of a step under which one CPU thread is enough."""
@@ -39,6 +39,8 @@ class Group:
     memory: int
     flops: int
     """Of one step of all its models."""
+    ahead: float = 0.0
+    """Of its seconds those for which it does not need the GPU yet: it is traced and compiled."""
 
     @property
     def label(self) -> str:
@@ -52,12 +54,15 @@ def plan(
     driver: Literal["auto", "single", "fleet"],
     device: torch.device,
     memory: int,
+    *,
+    predict: bool = True,
 ) -> list[Group]:
     """Group recipes into fleets that fit into `memory` bytes.
 
-    `keys` tell apart what must not be mixed beyond the bucket, such as the epoch a run goes on from.
+    `keys` tell apart what must not be mixed beyond the bucket, such as the epoch a run goes on from. Without `predict`
+    nothing is timed and no fleet has seconds: on a GPU, timing takes some from whoever trains there.
     """
-    speed = Speed.of(device)
+    speed = Speed.of(device) if predict else None
     counts: dict[Hashable, Count] = {}
     buckets: dict[tuple[Hashable, Hashable, bool], list[Recipe]] = {}
     for recipe, key in zip(recipes, keys, strict=True):
@@ -75,11 +80,22 @@ def plan(
     return groups
 
 
-def _group(members: list[Recipe], count: Count, speed: Speed, alone: bool) -> Group:
+def _group(members: list[Recipe], count: Count, speed: Speed | None, alone: bool) -> Group:
     steps = members[0].config.epochs * members[0].steps_per_epoch
-    seconds = speed.seconds(count, len(members), steps)
+    found = speed.estimate(count, len(members), steps) if speed else Estimate(0.0, 0.0)
     kind: Literal["single", "fleet"] = "single" if alone else "fleet"
-    return Group(tuple(members), kind, seconds, _memory(count, len(members)), len(members) * count.flops)
+    memory, flops = _memory(count, len(members)), len(members) * count.flops
+    return Group(tuple(members), kind, found.ahead + found.steps, memory, flops, found.ahead)
+
+
+def wall_seconds(groups: Sequence[Group], processes: int, *, in_turns: bool) -> float:
+    """How long fleets take in several processes: side by side, or in turns on one GPU while the next are compiled."""
+    if processes == 1 or not groups:
+        return _seconds(groups)
+    if in_turns:
+        first = min(group.ahead for group in groups[:processes])
+        return max(first + sum(group.seconds - group.ahead for group in groups), _seconds(groups) / processes)
+    return max(map(_seconds, shared_out(groups, processes)))
 
 
 def halves(group: Group) -> tuple[Group, Group]:
@@ -120,7 +136,8 @@ def _seconds(groups: Sequence[Group]) -> float:
 def _part(group: Group, members: tuple[Recipe, ...]) -> Group:
     share = len(members) / len(group.recipes)
     memory, flops = round(share * group.memory), round(share * group.flops)
-    return replace(group, recipes=members, seconds=share * group.seconds, memory=memory, flops=flops)
+    seconds, ahead = share * group.seconds, share * group.ahead
+    return replace(group, recipes=members, seconds=seconds, memory=memory, flops=flops, ahead=ahead)
 
 
 def back_off_text(group: Group, parts: Sequence[Group]) -> str:

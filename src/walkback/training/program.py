@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
@@ -19,16 +20,23 @@ from torch.utils.flop_counter import flop_registry
 from walkback.training.fine_products import use_fine_products
 from walkback.training.norm_gradients import spare_norm_products
 from walkback.training.split_products import split_products
-from walkback.training.winograd import use_winograd
+from walkback.training.winograd import eligible, operations, use_winograd
 
-COMPILE_SECONDS = (4.0, 0.016)
-"""What torch's compiler takes: at the least, and for each operation (measured on an H200 with 16 cores)."""
+COMPILING = (2.0, 0.035, 4.0)
+"""Seconds that torch's compiler takes: at the least, for each operation, and for each convolution that becomes
+Winograd's (measured on an H200 with 16 cores)."""
+HIDDEN = 0.5
+"""What a second of compiling counts: as a rule another process's fleet has the GPU meanwhile."""
 SAVED = 0.75
-"""Share of the small operations' time that is gone when they are fused."""
+"""Share of the time that is gone, of small operations when they are fused, and of convolutions that become
+Winograd's."""
 LAUNCH = 2e-6
 """Seconds for each kernel of a captured step, however small."""
 BANDWIDTH = 4e12
-"""Bytes moved in a second. All of these only decide whether to compile: the same way wherever a run is continued."""
+"""Bytes moved in a second."""
+CONVOLVING = 8e12
+"""Floating-point operations in a second of a library's convolutions. All of these only decide whether to compile: the
+same way wherever a run is continued."""
 
 
 def flat_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> GraphModule:
@@ -57,18 +65,26 @@ def quicken(program: GraphModule, steps: int) -> Callable[..., Any]:
 
 
 def pays(program: GraphModule, steps: int) -> bool:
-    """Whether `steps` runs of a program save clearly more than compiling it costs."""
-    operations = [node for node in program.graph.nodes if _is_small(node)]
-    seconds = sum(LAUNCH + 2 * _result_bytes(node) / BANDWIDTH for node in operations)
-    least, each = COMPILE_SECONDS
-    return steps * SAVED * seconds > 1.5 * (least + each * len(program.graph.nodes))
+    """Whether `steps` runs of a program save more than compiling it costs."""
+    calls = [node for node in program.graph.nodes if isinstance(node.target, OpOverload) and not node.target.is_view]
+    small = sum(LAUNCH + 2 * _result_bytes(node) / BANDWIDTH for node in calls if not _is_product(node))
+    convolutions = eligible(program)
+    slow = sum(map(operations, convolutions)) / CONVOLVING
+    return worth_compiling(steps * SAVED * (small + slow), len(calls), len(convolutions))
 
 
-def _is_small(node: torch.fx.Node) -> bool:
-    """An operation that can be fused: not a product, and not a mere view."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    return node.target.overloadpacket not in flop_registry and not node.target.is_view
+def worth_compiling(saved: float, operations: int, convolutions: int) -> bool:
+    """Whether the seconds `saved` are worth it for a program of so many operations, views not counted."""
+    return saved > HIDDEN * compiling_seconds(operations, convolutions)
+
+
+def compiling_seconds(operations: int, convolutions: int) -> float:
+    least, each, more = COMPILING
+    return least + each * operations + more * convolutions
+
+
+def _is_product(node: torch.fx.Node) -> bool:
+    return node.target.overloadpacket in flop_registry  # type: ignore[union-attr]
 
 
 def _result_bytes(node: torch.fx.Node) -> int:

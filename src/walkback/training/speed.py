@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from walkback.training.count import Count, Layout, Product
 from walkback.training.driver import prepare
 from walkback.training.memory import is_out_of_memory
-from walkback.training.program import BANDWIDTH, LAUNCH
+from walkback.training.program import BANDWIDTH, LAUNCH, compiling_seconds, worth_compiling
 from walkback.training.recorded import finish, record
 from walkback.training.split_products import cuts, product_in_parts
 
@@ -28,9 +28,6 @@ ADAMW_PASSES = {"cpu": 8, "cuda": 6}
 three of them written; a GPU's memory reads faster than it copies."""
 UNFUSED, FUSED = 2.4, 0.8
 """Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
-COMPILING = (2.0, 0.035, 3.0)
-"""Seconds that torch's compiler takes: at the least, for each operation of one model's step, and for each convolution
-that becomes Winograd's."""
 LOOKING = 0.07
 """Evaluation and detectors after every epoch, as a share of it."""
 START_SECONDS = (0.3, 8e-3)
@@ -39,6 +36,15 @@ EAGER_LAUNCH = 6e-6
 """Seconds for each operation of a traced step on the CPU."""
 ROW_SECONDS = 5e-4
 """On a GPU, how long a row of the same product is timed."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds that a fleet's training takes."""
+
+    ahead: float
+    """To build, trace, record and compile it: while another fleet has the GPU, that costs nothing."""
+    steps: float
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,30 @@ class Speed:
         prepare(device)  # Products are timed as they will be done.
         return Speed(device, _bandwidth(device), _product_seconds)
 
-    def seconds(self, count: Count, models: int, steps: int) -> float:
+    def estimate(self, count: Count, models: int, steps: int) -> Estimate:
         """What `steps` steps of `models` models take, looks after every epoch included."""
-        products = sum(times * self.timed(product, models, self.device) for product, times in count.products)
+        products = self._products(count.products, models)
         update = ADAMW_PASSES[self.device.type] * models * count.leaf_bytes / self.bandwidth
         traffic = 2 * models * count.small_bytes / self.bandwidth
         operations = count.small_operations + sum(times for _, times in count.products)
         begin = START_SECONDS[0] + START_SECONDS[1] * operations
+        looked = (1 + LOOKING) * steps
         if self.device.type == "cpu":
             eager = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
-            return begin + (1 + LOOKING) * steps * eager
+            return Estimate(begin, looked * eager)
         plain = products + update + UNFUSED * (traffic + count.small_operations * LAUNCH)
-        fused = products + update + traffic + FUSED * count.small_operations * LAUNCH
-        least, each, more = COMPILING
-        compiling = least + each * operations + more * sum(times for p, times in count.products if _as_winograd(p))
-        return begin + min((1 + LOOKING) * steps * plain, compiling + (1 + LOOKING) * steps * fused)
+        convolved = [(product, times) for product, times in count.products if _as_winograd(product)]
+        tiled = [(tiles, times) for product, times in convolved for tiles in _winograd_products(product)]
+        moved = sum(times * models * _winograd_bytes(product) / BANDWIDTH for product, times in convolved)
+        winograd = products - self._products(convolved, models) + self._products(tiled, models) + moved
+        fused = winograd + update + traffic + FUSED * count.small_operations * LAUNCH
+        convolutions = sum(times for _, times in convolved)
+        if not worth_compiling(steps * (plain - fused), operations, convolutions):
+            return Estimate(begin, looked * plain)
+        return Estimate(begin + compiling_seconds(operations, convolutions), looked * fused)
+
+    def _products(self, products: Iterable[tuple[Product, int]], models: int) -> float:
+        return sum(times * self.timed(product, models, self.device) for product, times in products)
 
 
 def _product_seconds(product: Product, models: int, device: torch.device) -> float:
@@ -88,10 +103,6 @@ def _product_seconds(product: Product, models: int, device: torch.device) -> flo
 def _timed_product(product: Product, models: int, device: torch.device) -> float:
     if product.kind == "matmul":
         return _seconds(_matmul(*(_stacked(each, models, product, device) for each in product.operands)), device)
-    if device.type == "cuda" and _as_winograd(product):
-        return sum(_product_seconds(each, models, device) for each in _winograd_products(product)) + (
-            models * _winograd_bytes(product) / BANDWIDTH
-        )
     return _seconds(_convolution(product, models, device), device)
 
 

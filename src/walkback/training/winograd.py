@@ -71,13 +71,13 @@ def chunks(x: Tensor, out: int, groups: int) -> int:
 
 def use_winograd(program: GraphModule) -> int:
     """Rewrite, in place, the convolutions of a traced program that can be done so; returns how many there were."""
-    found = [node for node in program.graph.nodes if node.target in (FORWARD, BACKWARD) and _is_eligible(node)]
+    found = eligible(program)
     if not found:
         return 0
     before = set(program.graph.nodes)
     lifts: dict[tuple[torch.dtype, torch.device], Node] = {}
     for node in found:
-        val = node.args[1].meta["val"]
+        val = _arguments(node)[1].meta["val"]
         kind = (val.dtype, val.device)
         if kind not in lifts:
             lifts[kind] = _constant(program, f"{CONSTANT}_{len(lifts)}", kernel_lift(*kind))
@@ -86,6 +86,19 @@ def use_winograd(program: GraphModule) -> int:
     _merge_equal(program.graph, set(program.graph.nodes) - before)
     program.recompile()
     return len(found)
+
+
+def eligible(program: GraphModule) -> list[Node]:
+    """The convolutions of a traced program, and their pullbacks, that can be done so."""
+    return [node for node in program.graph.nodes if node.target in (FORWARD, BACKWARD) and _is_eligible(node)]
+
+
+def operations(node: Node) -> int:
+    """Floating-point operations of an eligible convolution or pullback, done directly."""
+    is_backward, args = node.target is BACKWARD, _arguments(node)
+    maps, weight = args[0].meta["val"], args[2 if is_backward else 1].meta["val"]
+    wanted = sum(args[-1][:2]) if is_backward else 1
+    return int(wanted * 2 * weight.numel() * maps.shape[0] * maps.shape[2] * maps.shape[3])
 
 
 def _lift_kernels(weight: Tensor, groups: int, lift: Tensor) -> Tensor:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from walkback.studies.study import Study
 
 
+ON_A_GPU, CORES_EACH = 4, 4
+"""Processes that share a GPU: one trains while the others compile, for which each wants some cores."""
 FEW = 4
 """Studies that one process tells about as soon as others have started."""
 
@@ -45,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--max-seconds", type=float, help="stop at the first checkpoint after this long")
     parser.add_argument(
-        "--processes", type=int, help="processes to train and measure in (default: one for each core; on a GPU, one)"
+        "--processes",
+        type=int,
+        help=f"processes to train and measure in (default: one for each core; on a GPU up to {ON_A_GPU}, which take "
+        "turns on it)",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
@@ -102,20 +107,26 @@ def _tellers(args: argparse.Namespace, studies: Mapping[str, Study]) -> int:
 
 def _settling(args: argparse.Namespace) -> Settles:
     """Here where one process is enough, and otherwise in several."""
-    from walkback.core.machine import cores
     from walkback.studies.conduct import settle
-    from walkback.studies.run import choose_device
-    from walkback.sweeping.executor import threads
 
-    count = args.processes
-    if count is None:
-        count = 1 if choose_device(args.device).type == "cuda" else max(1, cores() // threads())
+    count, in_turns = _processes(args)
     if count == 1:
         return settle
     from walkback.cli.sweeping import SweepBar
     from walkback.sweeping.studying import Processes
 
-    return Processes(count, SweepBar(quiet=args.quiet or args.json))
+    return Processes(count, SweepBar(args.quiet or args.json, count, in_turns=in_turns))
+
+
+def _processes(args: argparse.Namespace) -> tuple[int, bool]:
+    """How many to train in, and whether they take turns on a GPU."""
+    from walkback.core.machine import cores
+    from walkback.studies.run import choose_device
+    from walkback.sweeping.executor import threads
+
+    is_gpu = choose_device(args.device).type == "cuda"
+    usual = min(ON_A_GPU, cores() // CORES_EACH) if is_gpu else cores() // threads()
+    return args.processes or max(1, usual), is_gpu
 
 
 def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
@@ -124,7 +135,8 @@ def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
 
     groups, done = plan_of(studies, scale, options)
     if groups or args.json:
-        print_plan(groups, as_json=args.json)
+        count, in_turns = _processes(args)
+        print_plan(groups, args.json, count, in_turns=in_turns)
     if done and not args.json:
         print(f"{done} more are trained already." if groups else f"All {done} runs are trained already.")
     return EXIT_DONE

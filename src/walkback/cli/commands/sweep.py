@@ -73,19 +73,21 @@ def run(args: argparse.Namespace) -> int:
     paths = {"out": args.out, "data_root": args.data_root}
     options = Options(resume=True, device=args.device, memory=memory, command=command, **paths)
     at_once = args.jobs
+    processes, in_turns = 1, False
     if args.executor == "local":
         gpus = _gpus(choose_device(options.device))
         at_once = at_once or gpus or max(1, cores() // threads())
         options = shared_memory(options, -(-at_once // max(gpus, 1)))
+        processes, in_turns = at_once, gpus == 1
     if args.dry_run:
-        return _dry_run(jobs_of(recipes, options, at_once), args.json)
+        return _dry_run(jobs_of(recipes, options, at_once), args.json, processes, in_turns)
 
     from rich.console import Console
 
     from walkback.cli.progress import result_table
     from walkback.cli.sweeping import SweepBar
 
-    bar = SweepBar(quiet=args.quiet or args.json)
+    bar = SweepBar(args.quiet or args.json, processes, in_turns=in_turns)
     try:
         swept = sweep(recipes, options, _executor(args, options, at_once, slurm), at_once, bar)
     finally:
@@ -104,11 +106,11 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE if swept.is_done else EXIT_UNFINISHED
 
 
-def _dry_run(groups: Sequence[Group], as_json: bool) -> int:
+def _dry_run(groups: Sequence[Group], as_json: bool, processes: int, in_turns: bool) -> int:
     if not as_json:
         from walkback.cli.progress import print_plan
 
-        print_plan(groups, as_json=False)
+        print_plan(groups, False, processes, in_turns=in_turns)
         return EXIT_DONE
     for job, group in enumerate(groups, start=1):
         cost = {"driver": group.driver, "seconds": group.seconds, "memory": group.memory}
