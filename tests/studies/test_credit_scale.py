@@ -80,6 +80,7 @@ def test_as_our_claim_has_it(planted, tmp_path):
         ((METHODS["DFA"], {"growth": 200.0, "grad": 1e-4}), "length 1", False),  # D1 alone is not Mode 1.
         ((RAW_DFA, EXPLODED), "as it is does not", False),
         ((RAW_DFA, QUIET, 1.5), "error shrinks", False),
+        ((RAW_DFA, QUIET, 0.95), "error shrinks", False),
         ((RAW_DFA, QUIET, 1.0, shuffled()), "cannot shrink is enough", False),
         ((RAW_DFA, QUIET, 1.0, shuffled()), "only by rules", True),
     ],
