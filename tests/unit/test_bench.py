@@ -350,6 +350,10 @@ class TestArithmetic:
         assert whole.ratio.median == pytest.approx(0.01 * steps / 3600)
         assert whole.ms.median == pytest.approx(10)
         assert sum(row.ratio.median for row in rows) == pytest.approx(whole.ratio.median)
+        costly = sum(r.config.epochs * (r.source.train_size // 128) for r in recipes if r.config.method.name == "ep")
+        priced = costs.bp_steps("ep")[costs.packaged()[0]["device"]]["alone"]
+        assert whole.second.median > whole.ratio.median + 0.9 * (priced - 1) * 0.01 * costly / 3600
+        assert sum(row.second.median for row in rows) == pytest.approx(whole.second.median)
 
     def test_every_rule_of_the_catalog_is_priced_or_its_refusal_is_told(self, monkeypatch):
         monkeypatch.setattr(RULES.get("fa"), "refuses", lambda self, net: "it is Sunday")

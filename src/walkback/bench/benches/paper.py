@@ -1,12 +1,14 @@
 """What all runs of the studies at the papers' scale would take one after the other, in a plain eager loop.
 
-Ratio: hours of the plain loop for all steps of that network; each counts as one of backprop, whatever its rule
+Ratio: hours of the plain loop for all steps of that network, each counted as one of backprop; and, second, each counted
+as what its rule costs alone in steps of backprop (`walkback ls methods`)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from walkback.bench.costs import bp_steps
 from walkback.bench.plain import plain_loop
 from walkback.bench.result import Options, Result, Row
 from walkback.bench.setup import BATCH, scale
@@ -23,10 +25,12 @@ def run(options: Options) -> Result:
     device = choose_device(options.device)
     runs: Counter[str] = Counter()
     steps: Counter[str] = Counter()
+    own: dict[str, float] = {}
     for recipe in conduct.recipes_of(conduct.all_studies().values(), PAPER):
-        arch = str(recipe.config.arch)
+        arch, count = str(recipe.config.arch), recipe.config.epochs * recipe.steps_per_epoch
         runs[arch] += 1
-        steps[arch] += recipe.config.epochs * recipe.steps_per_epoch
+        steps[arch] += count
+        own[arch] = own.get(arch, 0.0) + count * _alone(recipe.config.method.name, device.type)
     tasks, lengths = {}, {}
     for arch in runs:
         size = scale(options.quick, arch, STEPS[device.type])
@@ -34,12 +38,23 @@ def run(options: Options) -> Result:
         lengths[arch] = size.steps
     repeats = options.rounds(3)
     found = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
-    rows, total = [], [0.0] * repeats
-    for arch, seconds in found.items():
-        each = [value / lengths[arch] for value in seconds]
-        hours = [value * steps[arch] / 3600 for value in each]
-        total = [one + other for one, other in zip(total, hours, strict=True)]
-        rows.append(Row.of(f"{arch}: {runs[arch]} runs, {steps[arch]:,} steps", each, hours))
+    each = {arch: [value / lengths[arch] for value in seconds] for arch, seconds in found.items()}
+    names = {arch: f"{arch}: {runs[arch]} runs, {steps[arch]:,} steps" for arch in found}
+    hours = {arch: [value * steps[arch] / 3600 for value in each[arch]] for arch in found}
+    own_hours = {arch: [value * own[arch] / 3600 for value in each[arch]] for arch in found}
+    rows = [Row.of(names[arch], each[arch], hours[arch], second=own_hours[arch]) for arch in found]
+    total, own_total = (
+        [sum(values) for values in zip(*by_arch.values(), strict=True)] for by_arch in (hours, own_hours)
+    )
     mean = [3600 * value / steps.total() for value in total]
-    rows.append(Row.of(f"all: {runs.total()} runs, {steps.total():,} steps", mean, total))
-    return Result("paper", "ms per step", "hours in a plain loop", repeats, tuple(rows), {"batch": BATCH})
+    rows.append(Row.of(f"all: {runs.total()} runs, {steps.total():,} steps", mean, total, second=own_total))
+    facts = {"batch": BATCH}
+    return Result("paper", "ms per step", "hours", repeats, tuple(rows), facts, second="hours, own steps")
+
+
+def _alone(rule: str, kind: str) -> float:
+    """A rule's step in steps of backprop, one model alone: on this kind of device, or on another where it was not
+    timed on this; 1 for a rule that was not timed."""
+    found = bp_steps(rule)
+    near = [costs for device, costs in found.items() if device.startswith(kind)] or [*found.values()]
+    return near[0].get("alone", 1.0) if near else 1.0
