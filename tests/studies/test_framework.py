@@ -113,6 +113,20 @@ class TestOnce:
         assert {path: path.stat().st_mtime_ns for path in written} == written
         assert pages(tmp_path, "other") == pages(whole, "other")
 
+    def test_what_training_took_is_on_record_by_device(self, copied):
+        records = [json.loads(path.read_text()) for path in sorted((copied / "runs").glob("*/run.json"))]
+        ((device, (runs, seconds)),) = Results(copied / "runs").shelf.training().items()
+        assert device == records[0]["device"]
+        assert runs == len(records) == 10
+        assert seconds == pytest.approx(sum(record["timings"]["seconds"] for record in records))
+        # Five fleets had the device together.
+        shared = next((copied / "runs").glob("bp_*/run.json"))
+        record = json.loads(shared.read_text())
+        record["timings"]["places"] = 5
+        shared.write_text(json.dumps(record))
+        ((_, (_, less)),) = Results(copied / "runs").shelf.training().items()
+        assert seconds - less == pytest.approx(0.8 * record["timings"]["seconds"])
+
     def test_of_a_mere_baseline_only_its_answers_are_stored(self, whole):
         for path in (whole / "runs").iterdir():
             is_baseline = "shell=" in path.name or ("_s7_" in path.name and path.name.startswith("bp"))

@@ -79,6 +79,7 @@ def _introduction(whole: Reproduction, results: str, out: Path) -> list[str]:
         f"Scale {scale.name}: {escape(scale.words)}. The rows rest on "
         f"{counted(len(whole.runs), 'runs')}, of which {whole.finished} are there, in `{results}/runs`.",
         "",
+        *_training(whole),
         f"Sources: {escape(sources)}. Ours: mean ± standard deviation over {counted(n, 'seeds')} "
         f"({', '.join(map(str, scale.seeds))}), n = {n}, ddof = 1; seed by seed where the papers print it so.",
         "",
@@ -94,6 +95,15 @@ def _introduction(whole: Reproduction, results: str, out: Path) -> list[str]:
         f"the study `{SENSITIVITY}`, which trains as long as the penalty studies, with what they give.",
         "",
     ]
+
+
+def _training(whole: Reproduction) -> list[str]:
+    """What all stored runs took, the longest first."""
+    devices = sorted(whole.training.items(), key=lambda found: -found[1][1])
+    if not devices:
+        return []
+    parts = [f"{counted(runs, 'runs')} {seconds / 60:.0f} minutes on {name}" for name, (runs, seconds) in devices]
+    return [f"Training took, compiling and evaluation included: {escape('; '.join(parts))}.", ""]
 
 
 def _counts(whole: Reproduction) -> list[str]:

@@ -89,6 +89,8 @@ class Reproduction:
     scale: Scale
     finished: int
     """How many of the runs behind the rows are there."""
+    training: Mapping[str, tuple[int, float]]
+    """Of all runs that are there, by device: their number, and the seconds of training them."""
 
     @property
     def rows(self) -> list[Row]:
@@ -142,9 +144,8 @@ def reproduce(results: Results, scale: Scale) -> Reproduction:
         parts.append(Part(section, tuple(rows)))
     used = {name for part in parts for row in part.rows for name in row.runs}
     recipes = {name: recipe for find in finders.values() for name, recipe in find.recipes.items() if name in used}
-    return Reproduction(
-        tuple(parts), scale, sum(results.shelf.finished(recipe) is not None for recipe in recipes.values())
-    )
+    finished = sum(results.shelf.finished(recipe) is not None for recipe in recipes.values())
+    return Reproduction(tuple(parts), scale, finished, results.shelf.training())
 
 
 def _to_try(figure: Figure, known: Mapping[str, Variant]) -> list[str]:

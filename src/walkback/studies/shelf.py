@@ -40,6 +40,18 @@ class Shelf:
     def names(self) -> list[str]:
         return sorted(self._runs)
 
+    def training(self) -> dict[str, tuple[int, float]]:
+        """By device, how many runs are finished and the seconds it trained them.
+
+        Fleets that had a device together (`places` of them) took their part of that time each.
+        """
+        found: dict[str, tuple[int, float]] = {}
+        for run in filter(lambda run: run.is_done, self._runs.values()):
+            device, timings = run.record["device"], run.record["timings"]
+            runs, seconds = found.get(device, (0, 0.0))
+            found[device] = runs + 1, seconds + timings["seconds"] / timings.get("places", 1)
+        return found
+
     def seeds(self) -> list[int]:
         return sorted({run.record["seed"] for run in self._runs.values()})
 
