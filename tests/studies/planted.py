@@ -158,6 +158,7 @@ def _of(values: PerSeed, place: int) -> float:
 
 def _record(recipe: Recipe) -> dict[str, Any]:
     return {
+        "device": "cpu: planted",
         "run": recipe.name,
         "method": recipe.method,
         "seed": recipe.config.seed,

@@ -37,6 +37,14 @@ def test_every_number_of_the_papers_results_has_a_row():
         assert not wanted - rows, f"{section.name} lacks {dict(wanted - rows)}"
 
 
+def test_a_figure_may_be_over_several_baselines():
+    found = figures()
+    over = [found[f"cifar100/fa-margin@P2:{name}-shell"] for name in ("dfa", "bp")]
+    assert [figure.ask.over for figure in over] == ["DFA shell", "BP shell"]
+    assert [figure.what for figure in over] == [f"FA, over the frozen baseline (over {n} shell)" for n in ("DFA", "BP")]
+    assert {figure.text for figure in over} == {"−4.5 pp"}
+
+
 def test_ids_are_unique_and_everything_named_is_known():
     every = [figure for section in sections() for figure in section.figures]
     assert len({figure.id for figure in every}) == len(every) > 300

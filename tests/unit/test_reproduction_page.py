@@ -38,6 +38,14 @@ def table_rows(text: str) -> dict[str, list[str]]:
     }
 
 
+def test_the_page_says_what_training_took(bed, whole):
+    text = page(whole, bed.folder.parent, bed.folder.parent / "page.md")
+    runs = len(list(bed.folder.iterdir()))  # A second each.
+    assert f"Training took, compiling and evaluation included: {runs} runs {runs / 60:.0f} minutes on cpu: planted" in text
+    nothing = replace(whole, training={})
+    assert "Training took" not in page(nothing, bed.folder.parent, bed.folder.parent / "page.md")
+
+
 def test_the_page_shows_the_stored_numbers(bed, whole):
     rows = table_rows(page(whole, bed.folder.parent, bed.folder.parent / "page.md"))
     numbered = {f"{n}.{m}": r for n, part in enumerate(whole.parts, 1) for m, r in enumerate(part.rows, 1)}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
@@ -128,6 +129,8 @@ class Section:
 _ASK = {f.name for f in fields(Ask)}
 _FIGURE = {f.name for f in fields(Figure)} - {"ask"}
 _KEYS = _FIGURE | _ASK
+_LISTED = {"ours": "ours:", "over": "over"}
+"""Keys of which several values may be given, with the word that tells their figures apart."""
 
 
 @cache
@@ -154,9 +157,9 @@ def _section(file: str, given: Mapping[str, Any]) -> Section:
 
 
 def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]) -> Iterator[Figure]:
-    """One figure, or one for each of several methods of ours that may stand beside it."""
+    """One figure, or one for each of several things of ours that may stand beside it, or that it may be over."""
     whole: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) and key != "ours" else v for key, v in {**shared, **printed}.items()
+        key: tuple(v) if isinstance(v, list) and key not in _LISTED else v for key, v in {**shared, **printed}.items()
     }
     for key in whole:
         if key not in _KEYS:
@@ -166,14 +169,15 @@ def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]
     if whole["source"] not in SOURCES:
         raise unknown("source", whole["source"], SOURCES)
     base = whole.pop("id")
-    listed = whole.pop("ours", "")
-    names = listed if isinstance(listed, list) else [listed]
-    for name in names:
-        ask = {key: value for key, value in whole.items() if key in _ASK}
+    listed = [value if isinstance(value := whole.pop(key, ""), list) else [value] for key in _LISTED]
+    for name, over in product(*listed):
+        ask = {key: value for key, value in whole.items() if key in _ASK} | {"over": over}
         rest = {key: value for key, value in whole.items() if key in _FIGURE}
-        if len(names) > 1:
-            rest["what"] = f"{whole['what']} (ours: {name})"
-        end = f":{name.lower().replace(' ', '-')}" if len(names) > 1 else ""
+        end = ""
+        for word, value, values in zip(_LISTED.values(), (name, over), listed, strict=True):
+            if len(values) > 1:
+                rest["what"] += f" ({word} {value})"
+                end += f":{value.lower().replace(' ', '-')}"
         if "missing" in whole:
             ask.setdefault("quantity", "none")
         if "quantity" not in ask:
