@@ -81,12 +81,29 @@ def test_a_credit_under_the_clamp_distorts_above_the_floor(tmp_path):
     bed.plant([config], look=small)
     story = STUDY.tell(bed.results(), SMOKE)
     assert holds(story, "A reference above the floor") is True
-    assert "5 of 98" in finding(story, "A reference above the floor").said
+    assert "5 of 224" in finding(story, "A reference above the floor").said
     assert holds(story, "only distorted by the clamp") is None
+
+
+def test_samples_whose_gradient_is_zero_are_told(tmp_path):
+    """A softmax that saturates leaves no gradient: the mean norm of the others hides it."""
+    bed = Bed(tmp_path)
+    plant_all(bed, STUDY.runs(SMOKE), {"other": CALM})
+    config = SMOKE.runs([METHODS["DFA"]])[0]
+    taken = bed.results().case(config).measurements
+    grad = taken.arrays["grad_norm"].copy()
+    grad[:, ::4] = 0
+    bed.plant([config], look=changed(taken, grad_norm=grad))
+    found = cells(STUDY.tell(bed.results(), SMOKE), "layers", "samples without gradient")
+    assert found["BP"] == "0%"
+    assert found["DFA"] == "0% to 25%"
 
 
 @pytest.mark.slow
 def test_smoke(smoke):
     story = smoke("floor")
-    assert holds(story, "Above the floor") is True
+    # Only without a terminal norm do logits grow until the softmax saturates.
+    worn = {name for name, count in cells(story, "layers", "above: other").items() if count != "0"}
+    assert worn == {"DFA, no norm", "DFA, StudentNet"}
+    assert worn < {name for name, share in cells(story, "layers", "samples without gradient").items() if share != "0%"}
     assert holds(story, "95% keep their direction") is True

@@ -41,7 +41,9 @@ def table_rows(text: str) -> dict[str, list[str]]:
 def test_the_page_says_what_training_took(bed, whole):
     text = page(whole, bed.folder.parent, bed.folder.parent / "page.md")
     runs = len(list(bed.folder.iterdir()))  # A second each.
-    assert f"Training took, compiling and evaluation included: {runs} runs {runs / 60:.0f} minutes on cpu: planted" in text
+    assert (
+        f"Training took, compiling and evaluation included: {runs} runs {runs / 60:.0f} minutes on cpu: planted" in text
+    )
     nothing = replace(whole, training={})
     assert "Training took" not in page(nothing, bed.folder.parent, bed.folder.parent / "page.md")
 

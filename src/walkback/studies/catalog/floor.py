@@ -6,6 +6,7 @@ Claim: below the floor float64 mostly confirms the direction; what made cosines 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from walkback.judge.layers import Credit, Layer
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render.cells import NOTHING, Cell
 from walkback.render.story import Figure, Finding, Plot, Series, Story, Table
-from walkback.studies.catalog.cross_architecture import by_name, runs_at
+from walkback.studies.catalog.cross_architecture import by_name
 from walkback.studies.results import Case, Results
 from walkback.studies.scale import METHODS, RAW, Scale
 from walkback.studies.study import Study
@@ -39,23 +40,40 @@ LAYERS = (
     "above: valid",
     "above: other",
     "clamp-distorted",
+    "samples without gradient",
 )
 BELOW = ("case, layer", "‖g_l‖ @128", "direction", "median cos(g, g64)", "under the clamp", "cosine", "clamped cosine")
 DECADES = ("‖g_l[i]‖ @128", "samples", "direction kept", "median cos(g, g64)", "clamped / true cosine")
 
 
+ELSEWHERE = {
+    "wide": ("wide", "full"),
+    "no_norm": ("no norm", "full"),
+    "vit": ("ViT", "vit"),
+    "student": ("StudentNet", "full"),
+    "cnn": ("CNN", "vit"),
+    "cifar100": ("100 classes", "full"),
+}
+"""Every other network of the papers, with the words for it and its epochs; BP, FA and DFA are looked at."""
+
+
 class Floor(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [*_audit(scale), *runs_at("vit", scale)]
+        return [*_audit(scale), *(config for place in ELSEWHERE for config in _elsewhere(place, scale))]
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
     def tell(self, results: Results, scale: Scale) -> Story:
         found = by_name(results, _audit(scale))
-        found |= {f"{name} ViT": cases for name, cases in by_name(results, runs_at("vit", scale)).items()}
+        for place, (words, _) in ELSEWHERE.items():
+            there = by_name(results, _elsewhere(place, scale))
+            found |= {f"{name}, {words}": cases for name, cases in there.items()}
         cases = [case for each in found.values() for case in each]
-        note = f"Floor {FLOOR:g}, clamp {CLAMP:g}, both @{GROUP}; ViT: {scale.epochs['vit']} epochs."
+        note = (
+            f"Floor {FLOOR:g}, clamp {CLAMP:g}, both @{GROUP}; ViT and CNN: {scale.epochs['vit']} epochs. Without "
+            "gradient: exactly zero in float32, smallest to largest seed; they have no direction and are not counted."
+        )
         told = caption(scale, cases, note)
         samples = _samples(cases)
         low = tuple(_low_row(name, index, each) for name, index, each in _low(found))
@@ -120,6 +138,10 @@ def _audit(scale: Scale) -> list[RunConfig]:
     return scale.runs([*METHODS.values(), *RAW])
 
 
+def _elsewhere(place: str, scale: Scale) -> list[RunConfig]:
+    return scale.runs([METHODS[name] for name in ("BP", "FA", "DFA")], place=place, epochs=ELSEWHERE[place][1])
+
+
 def _samples(cases: Sequence[Case]) -> Samples:
     columns: list[list[Array]] = [[], [], [], [], []]
     for case in cases:
@@ -150,7 +172,13 @@ def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     distorted = sum(layer.clamp.status == "distorted" for layer in layers)
     counts = [len(layers), len(under), *(under.count(status) for status in STATUSES)]
     counts += [over.count("valid"), len(over) - over.count("valid"), distorted]
-    return (Cell(name), *(Cell(str(count), count) for count in counts))
+    none = spread([_zero_share(case) for case in cases], ".0%")
+    return (Cell(name), *(Cell(str(count), count) for count in counts), none)
+
+
+def _zero_share(case: Case) -> float:
+    """Of samples at layers, those whose gradient is exactly zero: the softmax has nothing left to say of them."""
+    return float((case.measurements.arrays["grad_norm"] == 0).mean())
 
 
 def _low(found: Mapping[str, Sequence[Case]]) -> Iterator[tuple[str, int, Sequence[Case]]]:
@@ -217,7 +245,7 @@ def _findings(found: Mapping[str, Sequence[Case]], samples: Samples) -> list[Fin
     noise = sum(layer.direction.status == "noise" for _, layer in under)
     valid = [(name, layer) for name, layer in under if layer.direction.status == "valid"]
     only_clamp = [(name, layer) for name, layer in valid if layer.clamp.status == "distorted"]
-    bad = dict.fromkeys(name for name, layer in over if layer.direction.status != "valid")
+    bad = Counter(name.rpartition(" ")[0] for name, layer in over if layer.direction.status != "valid")
     unseen = [(name, layer) for name, layer in over if layer.clamp.status == "distorted"]
     return [
         Finding(
@@ -233,7 +261,9 @@ def _findings(found: Mapping[str, Sequence[Case]], samples: Samples) -> list[Fin
         Finding(
             "Above the floor every layer's direction is valid.",
             not bad if over else None,
-            f"{len(over)} layers above it; not valid: {', '.join(bad) or 'none'}.",
+            f"{len(over)} layers above it; not valid: "
+            + ("; ".join(f"{count} of {name}" for name, count in bad.items()) or "none")
+            + ".",
         ),
         Finding(
             "A reference above the floor does not keep a plain cosine right: a credit under the clamp distorts it too.",
