@@ -63,8 +63,9 @@ def train_group(
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
             if results is not None:
                 _finish(driver, members, results, clock)
-                if observer:
-                    observer.after_training(members, data)
+        # The next fleet need not wait for what is measured now: that keeps the host busy, and a GPU hardly at all.
+        if results is not None and observer:
+            observer.after_training(members, data)
     finally:
         for run in members:
             run.unlock()

@@ -32,7 +32,7 @@ class Watcher:
     closely: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By run name, the epochs after which it is measured in full; 0 is before the first."""
     finished: Callable[[Sequence[Run], Dataset], None] = lambda members, data: None
-    """Told of runs that have just been finished, and of their data, while the device is still theirs."""
+    """Told of runs that have just been finished, and of their data."""
     _known: WeakKeyDictionary[Driver, Detectors] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ ADAMW_PASSES = {"cpu": 8, "cuda": 6}
 three of them written; a GPU's memory reads faster than it copies."""
 UNFUSED, FUSED = 2.4, 0.8
 """Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
-LOOKING = 0.07
+LOOKING = {"cpu": 0.07, "cuda": 0.12}
 """Evaluation and detectors after every epoch, as a share of it."""
 START_SECONDS = (0.3, 8e-3)
 """To build, trace and record a fleet: at the least, and for each operation of one model's step."""
@@ -69,7 +69,7 @@ class Speed:
         traffic = 2 * models * count.small_bytes / self.bandwidth
         operations = count.small_operations + sum(times for _, times in count.products)
         begin = START_SECONDS[0] + START_SECONDS[1] * operations
-        looked = (1 + LOOKING) * steps
+        looked = (1 + LOOKING[self.device.type]) * steps
         if self.device.type == "cpu":
             eager = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
             return Estimate(begin, looked * eager)
