@@ -232,6 +232,8 @@ def test_processes_side_by_side_take_as_long_as_the_longest_share():
     assert wall_seconds(found, 2, in_turns=False) == 7
     assert wall_seconds(found, 8, in_turns=False) == 6
     assert wall_seconds([], 8, in_turns=False) == 0
+    (whole,) = groups([tiny.recipe(seeds=seed) for seed in range(4)])
+    assert wall_seconds([replace(whole, seconds=100.0)], 2, in_turns=False) == 50, "its fleet will be cut in two"
 
 
 def test_on_one_gpu_compiling_is_hidden_behind_the_turns_of_others():

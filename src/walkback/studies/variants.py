@@ -1,4 +1,4 @@
-"""Variants of the recipe: each changes one part of it that the papers do not state."""
+"""Variants of the recipe: each changes one part of it that the papers do not state, and one of them two."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ class Variant:
     arch: str = ""
     """A setting added to the place's network."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    changes: int = 1
+    """How many parts of its base are others here."""
 
     @property
     def is_base(self) -> bool:
@@ -64,7 +66,8 @@ def written(text: str, setting: str) -> str:
 
 
 def variants(scale: Scale) -> list[Variant]:
-    """Each changes one thing of its family's first. Crops and tokens are varied where the data are pictures."""
+    """Each changes one thing of its family's first, or the two it names: those that DFA's walk-back needs one of
+    (docs/recipe.md). Crops and tokens are varied where the data are pictures."""
     base = {name: METHODS[name] for name in NAMES}
     bridges = {name: METHODS[name] for name in BRIDGES}
     feedback = {name: base[name] for name in ("FA", "DFA")}
@@ -85,6 +88,7 @@ def variants(scale: Scale) -> list[Variant]:
     if _has_pictures(scale, "resmlp"):
         crops = {"no crops": "none", "mean padding": "crop_flip"}
         found += [Variant(name, base, settings={"augment": augment}) for name, augment in crops.items()]
+        found.append(Variant("raw error, mean padding", {"DFA": raw}, settings={"augment": "crop_flip"}, changes=2))
     found += [
         Variant(PENALTY, penalty, PENALTY),
         Variant("λ over mean", _each({n: penalty[n] for n in feedback}, "penalty_reduction=mean"), PENALTY),

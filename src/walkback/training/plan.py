@@ -95,7 +95,7 @@ def wall_seconds(groups: Sequence[Group], processes: int, *, in_turns: bool) -> 
     if in_turns:
         first = min(group.ahead for group in groups[:processes])
         return max(first + sum(group.seconds - group.ahead for group in groups), _seconds(groups) / processes)
-    return max(map(_seconds, shared_out(groups, processes)))
+    return max(map(_seconds, shared_out(evened(groups, processes), processes)))
 
 
 def halves(group: Group) -> tuple[Group, Group]:

@@ -86,7 +86,7 @@ class Sensitivity(Study):
         }
         cases = [case for methods in told.values() for found in methods.values() for case in found.cases]
         of_recipe = [case for found in told[RECIPE].values() for case in found.cases]
-        note = f"Each row changes one thing of its base ({_bases(rows)}); {UNTOUCHED}: not touched or left out."
+        note = f"Each row changes what it names of its base ({_bases(rows)}); {UNTOUCHED}: not touched or left out."
         if VIT not in told:
             note += " At scale paper crops, the ViT's tokens and more sizes of B are varied too."
         words = caption(scale, of_recipe, note)
