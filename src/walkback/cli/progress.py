@@ -89,7 +89,7 @@ def plan_table(groups: Sequence[Group], processes: int = 1, *, in_turns: bool = 
     time = duration(wall_seconds(groups, processes, in_turns=in_turns))
     where = f" in {processes} processes" if processes > 1 else ""
     title = f"Plan: {runs} run{'s' if runs > 1 else ''}, about {time}{where} (estimate)"
-    table = Table(title=title, title_justify="left", box=None)
+    table = Table(title=title, title_justify="left", box=None, min_width=len(title))
     for heading in ("fleet", "driver"):
         table.add_column(heading)
     for heading in ("epochs", "time", "memory"):
