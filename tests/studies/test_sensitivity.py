@@ -152,7 +152,7 @@ def test_each_variant_changes_what_it_names_of_its_base_and_nothing_else(scale):
             ours, theirs = (_settings(each.runs(scale, method)[0]) for each in (row, rows[row.family]))
             changed = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
             assert len(changed) == (0 if row.is_base else row.changes), (row.name, method, changed)
-    assert [row.name for row in rows.values() if row.changes != 1] == (["raw error, mean padding"] * (scale is SCALE))
+    assert [row.name for row in rows.values() if row.changes != 1] == (["raw error + mean padding"] * (scale is SCALE))
 
 
 def _settings(config):
@@ -171,7 +171,7 @@ def test_numbers_share_the_recipes_fleet():
 
 def test_the_embedded_task_has_no_pictures_and_leaves_out_what_it_says():
     rows = variants(SMOKE)
-    on_pictures = {"no crops", "mean padding", "raw error, mean padding", "ViT", "ViT with cls", "ViT with all tokens"}
+    on_pictures = {"no crops", "mean padding", "raw error + mean padding", "ViT", "ViT with cls", "ViT with all tokens"}
     everything = {(name, method) for name, row in ROWS.items() for method in row.methods if name not in on_pictures}
     assert {(row.name, method) for row in rows for method in row.methods} == everything - LEFT_OUT["smoke"]
     assert LEFT_OUT["smoke"] < everything

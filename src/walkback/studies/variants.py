@@ -88,7 +88,7 @@ def variants(scale: Scale) -> list[Variant]:
     if _has_pictures(scale, "resmlp"):
         crops = {"no crops": "none", "mean padding": "crop_flip"}
         found += [Variant(name, base, settings={"augment": augment}) for name, augment in crops.items()]
-        found.append(Variant("raw error, mean padding", {"DFA": raw}, settings={"augment": "crop_flip"}, changes=2))
+        found.append(Variant("raw error + mean padding", {"DFA": raw}, settings={"augment": "crop_flip"}, changes=2))
     found += [
         Variant(PENALTY, penalty, PENALTY),
         Variant("λ over mean", _each({n: penalty[n] for n in feedback}, "penalty_reduction=mean"), PENALTY),
