@@ -86,6 +86,17 @@ def times(folder):
 
 
 class TestCopy:
+    def test_where_files_lay_is_not_published(self, copied, target):
+        path = one(copied, "fa_*") / "run.json"
+        record = json.loads(path.read_text())
+        path.write_text(
+            json.dumps(record | {"command": "walkback study mini --out '/my home/x' --data-root /d --scale smoke"})
+        )
+        publish(STUDIES, SCALE, copied, target)
+        told = json.loads((one(target, "fa_*") / "run.json").read_text())
+        assert told == record | {"command": "walkback study mini --scale smoke"}
+        assert publish(STUDIES, SCALE, copied, target).written == 0
+
     def test_every_run_is_there_with_its_numbers_and_without_weights(self, whole, published):
         names = {recipe.name for recipe in recipes_of(STUDIES.values(), SCALE)}
         assert {path.name for path in (published / "runs").iterdir()} == names

@@ -17,13 +17,13 @@ from walkback.bench.plain import plain_loop, plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row, Spread
 from walkback.bench.setup import BATCH, TINY_STEPS, Scale, scale
 from walkback.bench.timing import interleaved, round_seconds
-from walkback.cli.commands.bench import _without_out
 from walkback.cli.main import main
 from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.credit import RULES
 from walkback.data.feed import PAD, Feed
 from walkback.nets import ARCHS
 from walkback.studies import conduct
+from walkback.studies.provenance import without_paths
 from walkback.studies.scale import PAPER
 
 CPU = torch.device("cpu")
@@ -433,8 +433,10 @@ class TestCommand:
 
 def test_where_a_copy_went_is_not_recorded():
     words = ["bench", "rules", "--out", "my folder/x", "--quick"]
-    assert _without_out(words) == ["bench", "rules", "--quick"]
-    assert _without_out(["bench", "rules"]) == ["bench", "rules"]
+    assert without_paths(words) == ["bench", "rules", "--quick"]
+    assert without_paths(["bench", "rules"]) == ["bench", "rules"]
+    words = ["study", "floor", "--out=here", "--data-root", "--out", "--scale", "paper", "--out"]
+    assert without_paths(words) == ["study", "floor", "--scale", "paper"]
 
 
 class TestCosts:

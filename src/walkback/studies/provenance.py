@@ -15,6 +15,9 @@ import torch
 
 from walkback.core.version import __version__
 
+PATHS = ("--out", "--data-root")
+"""Options of commands whose values are paths."""
+
 
 def provenance(device: torch.device, command: Sequence[str]) -> dict[str, Any]:
     return {
@@ -29,6 +32,16 @@ def provenance(device: torch.device, command: Sequence[str]) -> dict[str, Any]:
         "command": shlex.join(command),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def without_paths(words: Sequence[str]) -> list[str]:
+    """A command without where its files lie: that is one machine's affair."""
+    kept, skips = [], False
+    for word in words:
+        if not skips and word.partition("=")[0] not in PATHS:
+            kept.append(word)
+        skips = not skips and word in PATHS
+    return kept
 
 
 def describe(device: torch.device) -> str:

@@ -7,6 +7,7 @@ nearly all of the saving: the last bits of a sample's norm are noise, and noise 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from walkback.render.cells import counted
 from walkback.render.story import Story
 from walkback.render.story_pages import STORY
 from walkback.studies import conduct, store
+from walkback.studies.provenance import without_paths
 from walkback.studies.results import CLOSELY, close_name
 from walkback.studies.run import Options
 from walkback.studies.scale import Scale
@@ -104,10 +106,14 @@ def _is_published(source: Path, target: Path, bits: int) -> bool:
 
 
 def _text(path: Path) -> bytes:
-    """A record as it is; of a log, numbers to seven digits: that is what float32 gives, and half of the file."""
+    """A record without one machine's paths; of a log, numbers to seven digits: that is what float32 gives, and half of
+    the file."""
     found = _bytes(path) or b""
-    if path.name != store.LOG:
-        return found
+    if path.name == store.RECORD:
+        record = json.loads(found)
+        command = record.get("command", "")
+        told = shlex.join(without_paths(shlex.split(command)))
+        return found if told == command else store.as_json({**record, "command": told})
     rows = [{name: _short(value) for name, value in json.loads(line).items()} for line in found.splitlines()]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 

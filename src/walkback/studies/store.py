@@ -226,7 +226,7 @@ class Run:
                 hashes[name] = hashlib.sha256(data).hexdigest()
         done = {"status": "done", "result": dict(result), "timings": dict(timings), "files": hashes}
         self.record = self.record | done
-        write_atomic(self.path / RECORD, _json(self.record))
+        write_atomic(self.path / RECORD, as_json(self.record))
 
     def drop_checkpoints(self) -> None:
         """Remove what is needed only while unfinished; a lock taken after that finds the run done."""
@@ -266,7 +266,7 @@ def create(path: Path, record: Mapping[str, Any]) -> Run:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.mkdir()
     try:
-        write_atomic(temporary / RECORD, _json(full))
+        write_atomic(temporary / RECORD, as_json(full))
         if path.exists():
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
         with explained(path, "create"):
@@ -345,5 +345,5 @@ def damaged(path: Path, what: str) -> InputError:
     )
 
 
-def _json(record: Mapping[str, Any]) -> bytes:
+def as_json(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, indent=1, allow_nan=False) + "\n").encode()

@@ -88,13 +88,13 @@ def _line(entry: Any) -> str:
 
 def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]:
     from walkback.bench.result import Options
-    from walkback.studies.provenance import provenance
+    from walkback.studies.provenance import provenance, without_paths
     from walkback.studies.run import choose_device
 
     # Ratios survive a busy machine, milliseconds do not: whoever reads them should know.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     about = {
-        **provenance(choose_device(args.device), ["walkback", *_without_out(sys.argv[1:])]),
+        **provenance(choose_device(args.device), ["walkback", *without_paths(sys.argv[1:])]),
         "cores": os.cpu_count(),
         "load": load,
     }
@@ -103,12 +103,6 @@ def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]
         options = Options(args.repeats, args.device, args.quick, hear=hear, **asked)
         result: Result = BENCHES.get(name)(options)
     return result, {**result.to_json(), "quick": args.quick, **about}
-
-
-def _without_out(words: list[str]) -> list[str]:
-    """A command without `--out FILE`: where a copy went is one machine's affair."""
-    at = words.index("--out") if "--out" in words else len(words)
-    return [*words[:at], *words[at + 2 :]]
 
 
 @contextmanager
