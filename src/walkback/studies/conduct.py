@@ -94,7 +94,7 @@ def settle(
     deadline = math.inf if options.max_seconds is None else time.monotonic() + options.max_seconds
     recipes = [recipe for recipe in recipes_of(studies.values(), scale) if names is None or recipe.name in names]
     folder = options.out / RUNS
-    laboratory = Laboratory(options.data_root, run.choose_device(options.device))
+    laboratory = _laboratory(options)
     jobs = _jobs(recipes, studies, scale, laboratory)
     left = _unsettled(jobs, folder)
     waiting = {recipe.name for recipe in left}
@@ -141,8 +141,15 @@ def conduct(
 
 def unsettled(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Recipe]:
     """The runs of which something is still to be trained or measured."""
-    laboratory = Laboratory(options.data_root, run.choose_device(options.device))
-    return _unsettled(_jobs(recipes_of(studies.values(), scale), studies, scale, laboratory), options.out / RUNS)
+    return _left(recipes_of(studies.values(), scale), studies, scale, options)
+
+
+def _left(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, options: run.Options) -> list[Recipe]:
+    return _unsettled(_jobs(recipes, studies, scale, _laboratory(options)), options.out / RUNS)
+
+
+def _laboratory(options: run.Options) -> Laboratory:
+    return Laboratory(options.data_root, run.choose_device(options.device))
 
 
 def _jobs(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, laboratory: Laboratory) -> list[Job]:
@@ -217,10 +224,10 @@ def studies_of(names: Sequence[str]) -> dict[str, Study]:
 
 def plan_of(studies: Mapping[str, Study], scale: Scale, options: run.Options) -> tuple[list[Group], int]:
     """The fleets that are still to be trained below `options.out`, and how many runs are trained already."""
-    left = unsettled(studies, scale, options)
+    recipes = recipes_of(studies.values(), scale)
+    left = _left(recipes, studies, scale, options)
     groups = run.plan_rest(left, replace(options, out=options.out / RUNS, resume=True))
-    runs = len(recipes_of(studies.values(), scale))
-    return groups, runs - sum(len(group.recipes) for group in groups)
+    return groups, len(recipes) - sum(len(group.recipes) for group in groups)
 
 
 def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:

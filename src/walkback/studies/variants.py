@@ -47,8 +47,6 @@ class Variant:
     arch: str = ""
     """A setting added to the place's network."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    changes: int = 1
-    """How many parts of its base are others here."""
 
     @property
     def is_base(self) -> bool:
@@ -88,7 +86,7 @@ def variants(scale: Scale) -> list[Variant]:
     if _has_pictures(scale, "resmlp"):
         crops = {"no crops": "none", "mean padding": "crop_flip"}
         found += [Variant(name, base, settings={"augment": augment}) for name, augment in crops.items()]
-        found.append(Variant("raw error + mean padding", {"DFA": raw}, settings={"augment": "crop_flip"}, changes=2))
+        found.append(Variant("raw error + mean padding", {"DFA": raw}, settings={"augment": "crop_flip"}))
     found += [
         Variant(PENALTY, penalty, PENALTY),
         Variant("λ over mean", _each({n: penalty[n] for n in feedback}, "penalty_reduction=mean"), PENALTY),

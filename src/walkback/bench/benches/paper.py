@@ -26,11 +26,13 @@ def run(options: Options) -> Result:
     runs: Counter[str] = Counter()
     steps: Counter[str] = Counter()
     own: dict[str, float] = {}
-    for recipe in conduct.recipes_of(conduct.all_studies().values(), PAPER):
+    recipes = conduct.recipes_of(conduct.all_studies().values(), PAPER)
+    prices = {rule: _alone(rule, device.type) for rule in {recipe.config.method.name for recipe in recipes}}
+    for recipe in recipes:
         arch, count = str(recipe.config.arch), recipe.config.epochs * recipe.steps_per_epoch
         runs[arch] += 1
         steps[arch] += count
-        own[arch] = own.get(arch, 0.0) + count * _alone(recipe.config.method.name, device.type)
+        own[arch] = own.get(arch, 0.0) + count * prices[recipe.config.method.name]
     tasks, lengths = {}, {}
     for arch in runs:
         size = scale(options.quick, arch, STEPS[device.type])

@@ -93,8 +93,9 @@ _NOTES = ("BP / FA / DFA, each: yes where the check passes in every seed, no whe
 
 
 def runs_at(place: str, scale: Scale) -> list[RunConfig]:
-    """Backprop, FA and DFA on one network."""
-    return scale.runs([METHODS[name] for name in RULES], place=place, epochs=NETWORKS[place].epochs)
+    """Backprop, FA and DFA on one network, of this study or another."""
+    epochs = NETWORKS[place].epochs if place in NETWORKS else "full"
+    return scale.runs([METHODS[name] for name in RULES], place=place, epochs=epochs)
 
 
 def by_name(results: Results, configs: Sequence[RunConfig]) -> dict[str, list[Case]]:

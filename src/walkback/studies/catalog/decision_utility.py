@@ -30,11 +30,11 @@ ORDER: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
 
 class DecisionUtility(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [*_primary(scale), *_wide(scale), *runs_at("vit", scale)]
+        return [*_primary(scale), *runs_at("wide", scale), *runs_at("vit", scale)]
 
     def tell(self, results: Results, scale: Scale) -> Story:
         found = by_name(results, _primary(scale))
-        found |= {f"{name}{WIDE}": cases for name, cases in by_name(results, _wide(scale)).items()}
+        found |= {f"{name}{WIDE}": cases for name, cases in by_name(results, runs_at("wide", scale)).items()}
         found |= {f"{name}{VIT}": cases for name, cases in by_name(results, runs_at("vit", scale)).items()}
         cases = [case for each in found.values() for case in each]
         note = (
@@ -60,10 +60,6 @@ class DecisionUtility(Study):
 
 def _primary(scale: Scale) -> list[RunConfig]:
     return scale.runs([*METHODS.values(), *RAW])
-
-
-def _wide(scale: Scale) -> list[RunConfig]:
-    return scale.runs([METHODS[name] for name in ("BP", "FA", "DFA")], place="wide")
 
 
 def worst(cases: Sequence[Case], strategy: str) -> Outcome:

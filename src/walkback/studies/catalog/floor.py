@@ -18,7 +18,7 @@ from walkback.judge.layers import Credit, Layer
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.render.cells import NOTHING, Cell
 from walkback.render.story import Figure, Finding, Plot, Series, Story, Table
-from walkback.studies.catalog.cross_architecture import by_name
+from walkback.studies.catalog.cross_architecture import by_name, runs_at
 from walkback.studies.results import Case, Results
 from walkback.studies.scale import METHODS, RAW, Scale
 from walkback.studies.study import Study
@@ -47,27 +47,27 @@ DECADES = ("‖g_l[i]‖ @128", "samples", "direction kept", "median cos(g, g64)
 
 
 ELSEWHERE = {
-    "wide": ("wide", "full"),
-    "no_norm": ("no norm", "full"),
-    "vit": ("ViT", "vit"),
-    "student": ("StudentNet", "full"),
-    "cnn": ("CNN", "vit"),
-    "cifar100": ("100 classes", "full"),
+    "wide": "wide",
+    "no_norm": "no norm",
+    "vit": "ViT",
+    "student": "StudentNet",
+    "cnn": "CNN",
+    "cifar100": "100 classes",
 }
-"""Every other network of the papers, with the words for it and its epochs; BP, FA and DFA are looked at."""
+"""Every other network of the papers, with the words for it; BP, FA and DFA are looked at."""
 
 
 class Floor(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [*_audit(scale), *(config for place in ELSEWHERE for config in _elsewhere(place, scale))]
+        return [*_audit(scale), *(config for place in ELSEWHERE for config in runs_at(place, scale))]
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
     def tell(self, results: Results, scale: Scale) -> Story:
         found = by_name(results, _audit(scale))
-        for place, (words, _) in ELSEWHERE.items():
-            there = by_name(results, _elsewhere(place, scale))
+        for place, words in ELSEWHERE.items():
+            there = by_name(results, runs_at(place, scale))
             found |= {f"{name}, {words}": cases for name, cases in there.items()}
         cases = [case for each in found.values() for case in each]
         note = (
@@ -136,10 +136,6 @@ class Samples:
 
 def _audit(scale: Scale) -> list[RunConfig]:
     return scale.runs([*METHODS.values(), *RAW])
-
-
-def _elsewhere(place: str, scale: Scale) -> list[RunConfig]:
-    return scale.runs([METHODS[name] for name in ("BP", "FA", "DFA")], place=place, epochs=ELSEWHERE[place][1])
 
 
 def _samples(cases: Sequence[Case]) -> Samples:
