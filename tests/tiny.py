@@ -16,7 +16,7 @@ from walkback.credit import RULES
 from walkback.data.tensors import NAME as OWN_DATA
 from walkback.data.tensors import Tensors, from_tensors
 from walkback.nets import ARCHS
-from walkback.training.driver import Driver, Snapshot
+from walkback.training.driver import Snapshot, Trainer
 from walkback.training.recipe import Recipe, resolve
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def recipe(method: str = "bp", **settings: object) -> Recipe:
     return resolve(replace(config, method=quick), images() if own else None)
 
 
-def train(driver: Driver, epochs: int) -> list[Snapshot]:
+def train(driver: Trainer, epochs: int) -> list[Snapshot]:
     for _ in range(epochs):
         driver.train_epoch(lambda _steps: None)
     return driver.snapshots()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tiny
+from walkback.training.convoy import Convoy
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
 
@@ -51,3 +52,21 @@ def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits(net):
     again.restore(middle)
     for left, right in zip(tiny.train(again, 2), end, strict=True):
         assert tiny.same_bits(left.params, right.params)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_fleets_side_by_side_train_to_the_bits_they_train_to_alone():
+    """Their kernels run at the same time: a workspace or a buffer that two of them shared would show here."""
+    sizes = {"arch": "resmlp:d=128,depth=3", "batch": 64, "dtype": "float32", "epochs": 12}
+    sizes["data"] = "prototypes:train=4096,test=1024,dim=96"
+    rules = ["bp", "dfa", "fa:site=input", "credit_bridge:site=input", "node_perturbation"]
+    fleets = [[tiny.recipe(rule, seeds=seed, **sizes) for seed in (1, 2, 3)] for rule in rules]
+    data = fleets[0][0].source.load(None)
+    convoy = Convoy(fleets, data, torch.device("cuda"))
+    together = tiny.train(convoy, 4)
+    accuracies = convoy.test_accuracy()
+    alone = [Fleet(members, data, torch.device("cuda")) for members in fleets]
+    for left, right in zip(together, [one for fleet in alone for one in tiny.train(fleet, 4)], strict=True):
+        assert tiny.same_bits(left.params, right.params)
+        assert tiny.same_bits(left.state, right.state)
+    assert accuracies == [share for fleet in alone for share in fleet.test_accuracy()]

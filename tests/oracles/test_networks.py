@@ -252,15 +252,17 @@ def test_statistics_are_taken_over_full_batches_of_the_first_training_samples():
     recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), batch=48)
     data = recipe.source.load(None)
     long = replace(data, train_x=data.train_x.repeat(200, 1, 1, 1), train_y=data.train_y.repeat(200))
-    for samples, expected in ((data, [48]), (long, [48] * (CALIBRATION_SAMPLES // 48))):
-        sizes: list[int] = []
 
-        def statistics(_params, x, sizes=sizes):
-            sizes.append(len(x))
-            return {}
+    def statistics(_params, x):
+        return {"largest": x.flatten(1).sum(1).max(), "size": torch.tensor(len(x), dtype=torch.float64)}
 
-        Calibration(recipe, samples, tiny.CPU)({}, statistics)
-        assert sizes == expected
+    for samples, count in ((data, 1), (long, CALIBRATION_SAMPLES // 48)):
+        found = {name: torch.zeros((), dtype=torch.float64) for name in ("largest", "size")}
+        Calibration(recipe, samples, tiny.CPU)(found, statistics)
+        feed = Feed(samples, 48, "none", torch.float64, tiny.CPU)
+        batches = [feed.take({"index": rows})[0] for rows in torch.arange(48 * count).split(48)]
+        assert found["size"] == 48
+        assert_close(found["largest"], torch.stack([statistics({}, x)["largest"] for x in batches]).mean())
 
 
 # student_net and its teacher -----------------------------------------------------------------------------------------

@@ -263,3 +263,60 @@ def test_a_long_run_is_compiled_and_a_short_one_is_not(net):
     tiled = sum(times for product, times in count.products if product.kind != "matmul" and product.stride == 1)
     assert (tiled > 0) == (net == "small_cnn") == ("convolution" in asked)
     assert saved > 1e-3 * tiled, "none of these is done the library's way"
+
+
+@pytest.fixture
+def abreast(monkeypatch):
+    monkeypatch.setitem(planning.ABREAST, "cpu", 3)
+
+
+def of(count, **settings):
+    """Recipes of so many fleets, two models in each."""
+    methods = ("bp", "fa", "dfa", "dfa:site=input", "sham", "fa:site=input", "kp")[:count]
+    return [tiny.recipe(method, seeds=seed, **settings) for method in methods for seed in (1, 2)]
+
+
+@pytest.mark.usefixtures("abreast")
+@pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (2, [2]), (3, [3]), (4, [2, 2]), (5, [3, 2]), (7, [3, 2, 2])])
+def test_small_fleets_are_trained_side_by_side_as_many_as_are_allowed(count, sizes):
+    found = groups(of(count))
+    assert [len(group.fleets) for group in found] == sizes
+    assert [recipe for group in found for recipe in group.recipes] == of(count)
+    assert all(len(fleet) == 2 for group in found for fleet in group.fleets)
+    for group in found:
+        again = groups(list(group.recipes))
+        assert [each.fleets for each in again] == [group.fleets], "a worker that is given one plans the same"
+
+
+@pytest.mark.usefixtures("abreast")
+def test_what_takes_other_steps_or_is_large_or_was_begun_elsewhere_is_not(monkeypatch):
+    assert [len(group.fleets) for group in groups(of(2) + of(2, epochs=5))] == [2, 2]
+    assert [len(group.fleets) for group in groups(of(2) + of(2, batch=8))] == [2, 2]
+    assert [len(group.fleets) for group in groups(of(2) + of(2, data=f"{tiny.DATA},noise=0.3"))] == [2, 2]
+    assert [len(group.fleets) for group in groups(of(2), keys=["x", "x", "y", "y"])] == [1, 1]
+    assert [len(group.fleets) for group in groups(of(2), driver="single")] == [1] * 4
+    monkeypatch.setattr(planning, "LARGE_FLEET", 2 * count_step(tiny.recipe()).flops)
+    assert [len(group.fleets) for group in groups(of(3))] == [1, 1, 1]
+
+
+def test_side_by_side_they_need_memory_for_all_and_less_time_than_in_turn(monkeypatch):
+    apart = groups(of(3))
+    monkeypatch.setitem(planning.ABREAST, "cpu", 3)
+    (beside,) = groups(of(3))
+    assert beside.memory == sum(group.memory for group in apart)
+    assert beside.flops == sum(group.flops for group in apart)
+    assert beside.ahead == pytest.approx(sum(group.ahead for group in apart)), "they are compiled one after the other"
+    steps = [group.seconds - group.ahead for group in apart]
+    assert max(steps) < beside.seconds - beside.ahead < sum(steps)
+    assert beside.costs["fleets"] == [2, 2, 2]
+    most = max(group.memory for group in apart)
+    assert [len(group.fleets) for group in groups(of(3), memory=2 * most)] == [2, 1]
+
+
+@pytest.mark.usefixtures("abreast")
+def test_where_they_do_not_fit_they_part_between_fleets():
+    (beside,) = groups(of(3))
+    first, second = planning.halves(beside)
+    assert [len(first.fleets), len(second.fleets)] == [2, 1]
+    assert [*first.recipes, *second.recipes] == of(3)
+    assert [len(part.recipes) for part in planning.halves(second)] == [1, 1]

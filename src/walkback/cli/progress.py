@@ -97,7 +97,9 @@ def plan_table(groups: Sequence[Group], processes: int = 1, *, in_turns: bool = 
     for group in groups:
         epochs = str(group.recipes[0].config.epochs)
         memory = f"{group.memory / 2**20:,.0f} MiB"
-        table.add_row(group.label, group.driver, epochs, f"~{duration(group.seconds)}", f"~{memory}")
+        count = len(group.fleets)
+        driver = group.driver if count == 1 else f"{count} fleets"
+        table.add_row(group.label, driver, epochs, f"~{duration(group.seconds)}", f"~{memory}")
     return table
 
 
@@ -107,9 +109,7 @@ def print_plan(groups: Sequence[Group], as_json: bool, processes: int = 1, *, in
         Console(highlight=False).print(plan_table(groups, processes, in_turns=in_turns))
         return
     for group in groups:
-        methods = [recipe.method for recipe in group.recipes]
-        facts = {"driver": group.driver, "seconds": group.seconds, "memory": group.memory, "methods": methods}
-        print(json.dumps(facts))
+        print(json.dumps({**group.costs, "methods": [recipe.method for recipe in group.recipes]}))
 
 
 def result_table(results: Sequence[Result]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,8 @@ from walkback.data.dataset import Dataset
 from walkback.studies import store
 from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
 from walkback.studies.turns import turn
-from walkback.training.driver import Driver
+from walkback.training.convoy import Convoy
+from walkback.training.driver import Driver, Trainer
 from walkback.training.fleet import Fleet
 from walkback.training.plan import Group
 from walkback.training.single import Single
@@ -54,12 +56,13 @@ def train_group(
         if snapshots:
             driver.restore(snapshots)
         clock = _Clock(spent)
-        seen = partial(observer.after_epoch, data=data, device=device) if observer else None
+        seen = partial(observer.after_epoch, data=data, device=device) if observer else _unseen
         driver.warm_up()
         with turn(device) as waited:
             clock.stood_still(waited)
             if observer and driver.epoch == 0:
-                observer.before_training(driver, members, data, device)
+                for part, own in _parts(driver, members):
+                    observer.before_training(part, own, data, device)
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
             if results is not None:
                 _finish(driver, members, results, clock)
@@ -69,6 +72,10 @@ def train_group(
     finally:
         for run in members:
             run.unlock()
+
+
+def _unseen(_driver: Driver, members: Sequence[store.Run]) -> list[dict[str, Any]]:
+    return [{} for _ in members]
 
 
 class _Clock:
@@ -88,12 +95,12 @@ class _Clock:
 
 
 def _epochs(
-    driver: Driver,
+    driver: Trainer,
     members: Sequence[store.Run],
     clock: _Clock,
     options: Options,
     listener: Listener,
-    seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]] | None,
+    seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]],
     deadline: float | None,
 ) -> list[float] | None:
     """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
@@ -102,7 +109,7 @@ def _epochs(
     while driver.epoch < total:
         logs = driver.train_epoch(listener.stepped)
         accuracies = driver.test_accuracy()
-        sights = seen(driver, members) if seen else [{} for _ in members]
+        sights = [sight for each in _parts(driver, members) for sight in seen(*each)]
         for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
             run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
         _refuse_to_go_on(driver, members, logs, clock)
@@ -115,7 +122,7 @@ def _epochs(
 
 
 def _refuse_to_go_on(
-    driver: Driver, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
+    driver: Trainer, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
 ) -> None:
     """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
     for recipe, run, log in zip(driver.recipes, members, logs, strict=True):
@@ -125,7 +132,7 @@ def _refuse_to_go_on(
             raise WalkbackError(f"{run.path} was stopped after epoch {driver.epoch}: {objection}.")
 
 
-def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
+def _save(driver: Trainer, members: Sequence[store.Run], clock: _Clock) -> None:
     names = tuple(run.name for run in members)
     for run, snapshot in zip(members, driver.snapshots(), strict=True):
         arrays = arrays_of(snapshot)
@@ -135,7 +142,7 @@ def _save(driver: Driver, members: Sequence[store.Run], clock: _Clock) -> None:
     clock.saved = clock.seconds
 
 
-def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
+def _finish(driver: Trainer, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
     share = clock.seconds / len(members)
     timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
     for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
@@ -145,7 +152,15 @@ def _finish(driver: Driver, members: Sequence[store.Run], accuracies: Sequence[f
         run.drop_checkpoints()
 
 
-def _driver(group: Group, data: Dataset, device: torch.device) -> Driver:
+def _driver(group: Group, data: Dataset, device: torch.device) -> Trainer:
     if group.driver == "single":
         return Single(group.recipes[0], data, device)
+    if len(group.fleets) > 1:
+        return Convoy(group.fleets, data, device)
     return Fleet(group.recipes, data, device)
+
+
+def _parts(driver: Trainer, members: Sequence[store.Run]) -> list[tuple[Driver, Sequence[store.Run]]]:
+    """What can be looked at of a trainer, each with its own of the runs."""
+    ends = [*accumulate(len(part.recipes) for part in driver.parts)]
+    return [(part, members[start:end]) for part, (start, end) in zip(driver.parts, pairwise([0, *ends]), strict=True)]

@@ -52,8 +52,8 @@ class Processes:
 
     def _shares(self, groups: Sequence[Group], options: Options) -> list[Group]:
         if choose_device(options.device).type == "cuda":
-            # Each fleet for itself, in the order of the studies: while one is trained, the next are compiled.
-            return list(groups)
+            # Each for itself: while one is trained, the next are compiled. The first are those that are ready first.
+            return sorted(groups, key=lambda group: group.ahead)
         begun = options.out / RUNS
         even = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
         return [_together(share) for share in shared_out(even, SHARES * self._count)]

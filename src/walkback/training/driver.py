@@ -1,4 +1,4 @@
-"""What the two drivers share: their surface, and the snapshot of one model they give out and take back.
+"""What the drivers share: their surface, and the snapshot of one model they give out and take back.
 
 A driver trains one epoch when asked and then waits: whoever asked measures, logs and saves. Training knows nothing of
 files or measurements.
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from walkback.data.dataset import Dataset
 from walkback.data.feed import TestSet
@@ -26,6 +27,8 @@ Tick = Callable[[int], None]
 
 CALIBRATION_SAMPLES = 8192
 """The first training samples, in full batches and not augmented, over which a network's buffers are averaged."""
+BATCHES_AT_ONCE = 8
+"""Of those samples: each batch has its own statistics, but a small one leaves most of a GPU idle."""
 
 Look = Callable[[Leaves, Leaves, Leaves, Tensor, Tensor, Leaves], Leaves]
 """A pure function of one model and samples, such as a detector."""
@@ -46,13 +49,18 @@ class Snapshot:
     """The same for the rule's learned leaves."""
 
 
-class Driver(ABC):
-    """Trains the models of `recipes`, all of one bucket, an epoch at a time."""
+class Trainer(ABC):
+    """Trains the models of `recipes`, an epoch at a time."""
 
     recipes: Sequence[Recipe]
     epoch: int
     """Epochs done."""
     steps_per_epoch: int
+
+    @property
+    @abstractmethod
+    def parts(self) -> Sequence[Driver]:
+        """Those that can be looked at, with its recipes among them in their order."""
 
     @abstractmethod
     def warm_up(self) -> None:
@@ -67,16 +75,24 @@ class Driver(ABC):
         """Share of test samples each model gets right, with the weights it has now."""
 
     @abstractmethod
-    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
-        """A function of one model (params, state, knobs, x, y, noise) of each of them, results stacked by model."""
-
-    @abstractmethod
     def snapshots(self) -> list[Snapshot]:
         """Each model as it is now."""
 
     @abstractmethod
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         """Go on from snapshots, one for each recipe, all of the same epoch."""
+
+
+class Driver(Trainer):
+    """Trains models of one bucket, which one function can look at."""
+
+    @property
+    def parts(self) -> Sequence[Driver]:
+        return (self,)
+
+    @abstractmethod
+    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+        """A function of one model (params, state, knobs, x, y, noise) of each of them, results stacked by model."""
 
 
 class Calibration:
@@ -94,13 +110,13 @@ class Calibration:
 
     def __call__(self, params: Leaves, statistics: Callable[[Leaves, Tensor], Leaves]) -> None:
         """Set the buffers among `params` in place; `statistics` gives those of one batch."""
+        several = vmap(statistics, in_dims=(None, 0))
         with torch.no_grad():
-            batches = self._samples.batches()
-            total = statistics(params, batches[0][0])
-            for x, _ in batches[1:]:
-                total = {name: total[name] + value for name, value in statistics(params, x).items()}
-            for name, value in total.items():
-                params[name].copy_(value / len(batches))
+            batches = [x for x, _ in self._samples.batches()]
+            starts = range(0, len(batches), BATCHES_AT_ONCE)
+            each = [several(params, torch.stack(batches[start : start + BATCHES_AT_ONCE])) for start in starts]
+            for name in each[0]:
+                params[name].copy_(torch.cat([found[name] for found in each]).mean(0))
 
 
 def prepare(device: torch.device) -> None:

@@ -41,13 +41,21 @@ class _Output(NamedTuple):
 
 
 class Fleet(Driver):
-    def __init__(self, recipes: Sequence[Recipe], data: Dataset, device: torch.device):
+    def __init__(
+        self,
+        recipes: Sequence[Recipe],
+        data: Dataset,
+        device: torch.device,
+        stream: torch.cuda.Stream | None = None,
+    ):
+        """`stream` is for one that shares a GPU with other fleets: the stream that what it does is recorded on."""
         assert len({recipe.bucket() for recipe in recipes}) == 1, "a fleet's models must share their bucket"
         prepare(device)
         first = recipes[0]
         self.recipes = tuple(recipes)
         self.epoch = 0
         self._device = device
+        self._stream = stream
         self._rule = first.rule
         self._net = first.net
         self._decay = first.config.weight_decay
@@ -93,14 +101,16 @@ class Fleet(Driver):
 
         self._spec = StepSpec.of(*recipes)
         self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
-        # One model after the other: batches of evaluation are large, and convolutions of several models together slow.
+        self._looked_at = 1 if self._net.kind == "maps" else None
+        """Models at once; a library's convolutions of several models together are slow."""
+        # One model after the other: batches of evaluation are large.
         self._logits = vmap(self._net.forward, in_dims=(0, None), chunk_size=1)
         self._statistics = vmap(self._net.statistics, in_dims=(0, None), chunk_size=1)
         self._calibration = Calibration(first, data, device) if self._net.buffers else None
-        self._calibrate = recorded(self._take_statistics, device)
+        self._calibrate = recorded(self._take_statistics, device, stream)
         self._calibrated_at: int | None = None
         """The epoch whose weights the buffers belong to."""
-        self._count_right = recorded(self._right, device)
+        self._count_right = recorded(self._right, device, stream)
         self._looks: dict[Hashable, Callable[[], Leaves]] = {}
 
     def warm_up(self) -> None:
@@ -108,23 +118,37 @@ class Fleet(Driver):
             self._capture()
 
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
+        self.begin_epoch()
+        for index in range(self.steps_per_epoch):
+            self.take_step(index)
+            tick(1)
+        self.draw_next()
+        return self.end_epoch()
+
+    def begin_epoch(self) -> None:
         self.warm_up()
         self._order.copy_(self._next_order)
         if self._totals is not None:
             self._totals.zero_()
-        for index in range(self.steps_per_epoch):
-            if self._noise:
-                copy_into(self._noise, self._stacked_noise(self.epoch, index))
-            if self._graph is not None:
-                self._graph.replay()
-            else:
-                with products(self.recipes[0]):
-                    self._step()
-            tick(1)
+
+    def take_step(self, index: int) -> None:
+        """The step `index` of the epoch; a GPU is only told of it."""
+        if self._noise:
+            copy_into(self._noise, self._stacked_noise(self.epoch, index))
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            with products(self.recipes[0]):
+                self._step()
+
+    def draw_next(self) -> None:
+        """Draw the next epoch's batches, while a GPU is still at work on this one."""
+        if (self.epoch + 1) * self.steps_per_epoch < self._total:
+            self._next_order = self._stacked_order(self.epoch + 1)
+
+    def end_epoch(self) -> list[dict[str, float]]:
+        """Wait for the epoch's last step; the mean of each log."""
         self.epoch += 1
-        # A GPU is still at work on the epoch: meanwhile the next one is drawn.
-        if self.epoch * self.steps_per_epoch < self._total:
-            self._next_order = self._stacked_order(self.epoch)
         assert self._totals is not None, "an epoch has a step"
         means = (self._totals / self.steps_per_epoch).T.tolist()
         return [dict(zip(self._log_names, means[row], strict=True)) for row in self._rows]
@@ -186,7 +210,7 @@ class Fleet(Driver):
         self._done.zero_()
         with products(self.recipes[0]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Advice of torch's compiler, to those who write torch.
-            self._graph, _ = record(self._step)
+            self._graph, _ = record(self._step, self._stream)
         copy_into(live, kept)
         self._set_counts()
 
@@ -207,9 +231,17 @@ class Fleet(Driver):
             self._own_optimiser.set_count(done)
 
     def test_accuracy(self) -> list[float]:
+        return self.accuracies(self.count_right())
+
+    def count_right(self) -> Tensor:
+        """Test samples that each row of the stack gets right; a GPU may be still at work on it."""
         self._set_buffers()
-        right = self._count_right().tolist()
-        return [right[row] / len(self._test) for row in self._rows]
+        return self._count_right()
+
+    def accuracies(self, right: Tensor) -> list[float]:
+        """What `count_right` gave, as each recipe's share."""
+        counts = right.tolist()
+        return [counts[row] / len(self._test) for row in self._rows]
 
     def _right(self) -> Tensor:
         right = torch.zeros(len(self.recipes), dtype=torch.int64, device=self._device)
@@ -231,12 +263,12 @@ class Fleet(Driver):
         self._set_buffers()
 
         def look() -> Leaves:
-            each = vmap(function, in_dims=(0, 0, 0, None, None, None))
+            each = vmap(function, in_dims=(0, 0, 0, None, None, None), chunk_size=self._looked_at)
             found: Leaves = each(self._params, self._state, self._knobs, x, y, noise)
             return found
 
         # Looked at again after every epoch: what is kept holds the samples, so that their names stay theirs.
-        known = self._looks.setdefault((function, id(x), id(y)), recorded(look, self._device))
+        known = self._looks.setdefault((function, id(x), id(y)), recorded(look, self._device, self._stream))
         found = known()
         rows = torch.tensor(self._rows, device=self._device)
         return {name: values[rows] for name, values in found.items()}

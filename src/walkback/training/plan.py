@@ -1,7 +1,8 @@
 """Which runs are trained together, and what that will cost.
 
-Runs of one bucket share a fleet; a bucket too large for the memory is cut into several fleets. Time and memory are not
-guessed: a step's operations are counted, and what they take on the device is measured.
+Runs of one bucket share a fleet; a bucket too large for the memory is cut into several fleets. On a GPU small fleets
+are trained side by side. Time and memory are not guessed: a step's operations are counted, and what they take on the
+device is measured.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import accumulate, pairwise
+from typing import Literal, TypeVar
 
 import torch
 
 from walkback.training.count import Count, count_step
 from walkback.training.recipe import Recipe
 from walkback.training.speed import Estimate, Speed
+
+T = TypeVar("T")
 
 SMALL_STEP = 2e8
 """Floating-point operations of a step under which one CPU thread is enough."""
@@ -27,11 +31,18 @@ WORTH_CUTTING = 5.0
 """Seconds that the longest share must be over the fair one before fleets are cut for it."""
 STATIC_COPIES = 4
 """Leaf-sized tensors kept for each leaf: weight, gradient, two moments."""
+ABREAST = {"cpu": 1, "cuda": 6}
+"""Small fleets that are trained side by side."""
+LARGE_FLEET = 3e10
+"""Floating-point operations of a fleet's step from which it keeps a GPU busy by itself."""
+CROWDING = 0.45
+"""Share of its own time by which a small fleet delays those beside it (on an H200 0.4 to 0.55 for ResMLPs, 0.15 for
+tiny ones)."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are trained together."""
+    """Runs that are trained together: a fleet, or several side by side."""
 
     recipes: tuple[Recipe, ...]
     driver: Literal["single", "fleet"]
@@ -41,6 +52,19 @@ class Group:
     """Of one step of all its models."""
     ahead: float = 0.0
     """Of its seconds those for which it does not need the GPU yet: it is traced and compiled."""
+    sizes: tuple[int, ...] = ()
+    """Of its fleets, where it has several."""
+
+    @property
+    def fleets(self) -> list[tuple[Recipe, ...]]:
+        ends = [*accumulate(self.sizes or (len(self.recipes),))]
+        return [self.recipes[start:end] for start, end in pairwise([0, *ends])]
+
+    @property
+    def costs(self) -> dict[str, object]:
+        """As `--json` prints them."""
+        sizes = [len(fleet) for fleet in self.fleets]
+        return {"driver": self.driver, "fleets": sizes, "seconds": self.seconds, "memory": self.memory}
 
     @property
     def label(self) -> str:
@@ -63,6 +87,7 @@ def plan(
     nothing is timed and no fleet has seconds: on a GPU, timing takes some from whoever trains there.
     """
     speed = Speed.of(device) if predict else None
+    alone = driver == "single"
     counts: dict[Hashable, Count] = {}
     buckets: dict[tuple[Hashable, Hashable, bool], list[Recipe]] = {}
     for recipe, key in zip(recipes, keys, strict=True):
@@ -71,13 +96,40 @@ def plan(
             counts[bucket] = count_step(recipe)
         apart = recipe.treatment.shell != "none" and counts[bucket].mean_product >= LARGE_PRODUCT
         buckets.setdefault((bucket, key, apart), []).append(recipe)
-    groups = []
-    for (bucket, _, apart), members in buckets.items():
+    lanes: dict[Hashable, list[Group]] = {}
+    for (bucket, key, apart), members in buckets.items():
         count = count_step(members[0], frozen_apart=True) if apart else counts[bucket]
-        alone = driver == "single"
         most = 1 if alone else max(1, memory // _memory(count, 1))
-        groups += [_group(chunk, count, speed, alone) for chunk in _even_chunks(members, most)]
-    return groups
+        for chunk in _even_chunks(members, most):
+            group = _group(chunk, count, speed, alone)
+            first = chunk[0]
+            is_large = alone or group.flops >= LARGE_FLEET
+            # Those of one lane take the same steps on the same data.
+            lane = chunk[0].name if is_large else (key, first.source, first.config.epochs, first.steps_per_epoch)
+            lanes.setdefault(lane, []).append(group)
+    return [group for lane in lanes.values() for group in _abreast(lane, ABREAST[device.type], memory)]
+
+
+def _abreast(lane: list[Group], most: int, memory: int) -> list[Group]:
+    """The fleets of a lane, as many side by side as are allowed and fit."""
+    fitting = memory // max(group.memory for group in lane)
+    return [_side_by_side(chunk) for chunk in _even_chunks(lane, max(1, min(most, fitting)))]
+
+
+def _side_by_side(groups: Sequence[Group]) -> Group:
+    if len(groups) == 1:
+        return groups[0]
+    steps = [group.seconds - group.ahead for group in groups]
+    ahead = sum(group.ahead for group in groups)
+    return Group(
+        recipes=tuple(recipe for group in groups for recipe in group.recipes),
+        driver="fleet",
+        seconds=ahead + (1 - CROWDING) * max(steps) + CROWDING * sum(steps),
+        memory=sum(group.memory for group in groups),
+        flops=sum(group.flops for group in groups),
+        ahead=ahead,
+        sizes=tuple(len(group.recipes) for group in groups),
+    )
 
 
 def _group(members: list[Recipe], count: Count, speed: Speed | None, alone: bool) -> Group:
@@ -93,15 +145,21 @@ def wall_seconds(groups: Sequence[Group], processes: int, *, in_turns: bool) -> 
     if processes == 1 or not groups:
         return _seconds(groups)
     if in_turns:
-        first = min(group.ahead for group in groups[:processes])
+        # Those that are ready first are given out first.
+        first = min(group.ahead for group in groups)
         return max(first + sum(group.seconds - group.ahead for group in groups), _seconds(groups) / processes)
     return max(map(_seconds, shared_out(evened(groups, processes), processes)))
 
 
 def halves(group: Group) -> tuple[Group, Group]:
     """A group that did not fit into the memory, as two; estimates are shared out by the number of models."""
-    middle = (len(group.recipes) + 1) // 2
-    return _part(group, group.recipes[:middle]), _part(group, group.recipes[middle:])
+    if len(group.sizes) > 1:
+        middle = (len(group.sizes) + 1) // 2
+        sizes = group.sizes[:middle], group.sizes[middle:]
+        count = sum(sizes[0])
+    else:
+        sizes, count = ((), ()), (len(group.recipes) + 1) // 2
+    return _part(group, group.recipes[:count], sizes[0]), _part(group, group.recipes[count:], sizes[1])
 
 
 def shared_out(groups: Sequence[Group], workers: int) -> list[list[Group]]:
@@ -133,11 +191,11 @@ def _seconds(groups: Sequence[Group]) -> float:
     return sum(group.seconds for group in groups)
 
 
-def _part(group: Group, members: tuple[Recipe, ...]) -> Group:
+def _part(group: Group, members: tuple[Recipe, ...], sizes: tuple[int, ...]) -> Group:
     share = len(members) / len(group.recipes)
     memory, flops = round(share * group.memory), round(share * group.flops)
     seconds, ahead = share * group.seconds, share * group.ahead
-    return replace(group, recipes=members, seconds=seconds, memory=memory, flops=flops, ahead=ahead)
+    return replace(group, recipes=members, seconds=seconds, memory=memory, flops=flops, ahead=ahead, sizes=sizes)
 
 
 def back_off_text(group: Group, parts: Sequence[Group]) -> str:
@@ -165,7 +223,7 @@ def _memory(count: Count, models: int) -> int:
     return models * (count.bytes_made + STATIC_COPIES * count.leaf_bytes)
 
 
-def _even_chunks(members: list[Recipe], most: int) -> list[list[Recipe]]:
+def _even_chunks(members: list[T], most: int) -> list[list[T]]:
     """As few chunks as possible, of sizes that differ by one at most: a small last fleet costs like a large one."""
     chunks = -(-len(members) // most)
     sizes = [len(members) // chunks + (index < len(members) % chunks) for index in range(chunks)]

@@ -10,37 +10,42 @@ import torch
 T = TypeVar("T")
 
 
-def recorded(work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+def recorded(work: Callable[[], T], device: torch.device, stream: torch.cuda.Stream | None = None) -> Callable[[], T]:
     """The same work, recorded when it is first asked for; elsewhere than on a GPU it is done anew each time.
 
-    On a GPU each call returns the same tensors, with new values.
+    On a GPU each call returns the same tensors, with new values. `stream` is as in `record`.
     """
-    return _Recorded(work) if device.type == "cuda" else work
+    return _Recorded(work, stream) if device.type == "cuda" else work
 
 
 class _Recorded(Generic[T]):
-    def __init__(self, work: Callable[[], T]):
+    def __init__(self, work: Callable[[], T], stream: torch.cuda.Stream | None):
         self._work = work
+        self._stream = stream
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> T:
         if self._graph is None:
-            self._graph, self._result = record(self._work)
+            self._graph, self._result = record(self._work, self._stream)
         self._graph.replay()
         return self._result
 
 
-def record(work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+def record(work: Callable[[], T], stream: torch.cuda.Stream | None = None) -> tuple[torch.cuda.CUDAGraph, T]:
     """The work as a graph, and the tensors it writes. It is done three times before: libraries set up what they need
-    outside of the recording."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    outside of the recording.
+
+    Graphs that are to run at the same time must be recorded on streams of their own: a library's products share a
+    workspace on each.
+    """
+    stream = stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
             work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         result = work()
     return graph, result
 

@@ -21,14 +21,14 @@ from walkback.training.driver import prepare
 from walkback.training.memory import is_out_of_memory
 from walkback.training.program import BANDWIDTH, LAUNCH, compiling_seconds, worth_compiling
 from walkback.training.recorded import finish, record
-from walkback.training.split_products import cuts, product_in_parts
+from walkback.training.split_products import cuts, parts, product_in_parts
 
 ADAMW_PASSES = {"cpu": 8, "cuda": 6}
 """Times a leaf's worth of bytes moves per update, at the rate of a copy: gradient, weight and two moments are read, and
 three of them written; a GPU's memory reads faster than it copies."""
 UNFUSED, FUSED = 2.4, 0.8
 """Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
-LOOKING = {"cpu": 0.07, "cuda": 0.12}
+LOOKING = {"cpu": 0.07, "cuda": 0.15}
 """Evaluation and detectors after every epoch, as a share of it."""
 START_SECONDS = (0.3, 8e-3)
 """To build, trace and record a fleet: at the least, and for each operation of one model's step."""
@@ -75,7 +75,7 @@ class Speed:
             return Estimate(begin, looked * eager)
         plain = products + update + UNFUSED * (traffic + count.small_operations * LAUNCH)
         convolved = [(product, times) for product, times in count.products if _as_winograd(product)]
-        tiled = [(tiles, times) for product, times in convolved for tiles in _winograd_products(product)]
+        tiled = [(tiles, times) for product, times in convolved for tiles in _winograd_products(product, models)]
         moved = sum(times * models * _winograd_bytes(product) / BANDWIDTH for product, times in convolved)
         winograd = products - self._products(convolved, models) + self._products(tiled, models) + moved
         fused = winograd + update + traffic + FUSED * count.small_operations * LAUNCH
@@ -138,17 +138,21 @@ def _as_winograd(product: Product) -> bool:
     return is_3x3 and product.stride == product.padding == 1
 
 
-def _winograd_products(product: Product) -> list[Product]:
+def _winograd_products(product: Product, models: int) -> list[Product]:
     out, inner = product.operands[-1].shape[:2]
     length = _tiles(product)
-    shapes = [(out, inner, length)] if product.kind == "convolution" else []
-    if product.kind == "convolution_backward":
-        shapes = [(inner, out, length)] * product.wants[0] + [(out, length, inner)] * product.wants[1]
+    if product.kind == "convolution":
+        shapes = [(16, out, inner, length)]
+    else:
+        # Its terms are cut up as `winograd.chunks` does it for all models.
+        count = math.gcd(product.operands[0].shape[0], parts(16 * models, out, length, inner))
+        shapes = [(16, inner, out, length)] * product.wants[0]
+        shapes += [(16 * count, out, length // count, inner)] * product.wants[1]
 
     def dense(*shape: int) -> Layout:
         return Layout(shape, (shape[1] * shape[2], shape[2], 1))
 
-    return [replace(product, kind="matmul", operands=(dense(16, m, k), dense(16, k, n))) for m, k, n in shapes]
+    return [replace(product, kind="matmul", operands=(dense(b, m, k), dense(b, k, n))) for b, m, k, n in shapes]
 
 
 def _winograd_bytes(product: Product) -> int:
@@ -183,11 +187,8 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
     """How long some work takes; on a GPU in a row of the same, since starting one alone would take longer than it."""
     if device.type != "cuda":
         return _shortest(work, device)
-    graph, _ = record(work)
-    alone = _shortest(graph.replay, device)
-    times = math.ceil(ROW_SECONDS / alone)
-    if times == 1:
-        return alone
+    work()  # Whatever it needs to be set up is not part of it.
+    times = math.ceil(ROW_SECONDS / _shortest(work, device))
     row, _ = record(lambda: [work() for _ in range(times)][-1])
     return _shortest(row.replay, device) / times
 

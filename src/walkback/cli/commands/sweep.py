@@ -113,9 +113,8 @@ def _dry_run(groups: Sequence[Group], as_json: bool, processes: int, in_turns: b
         print_plan(groups, False, processes, in_turns=in_turns)
         return EXIT_DONE
     for job, group in enumerate(groups, start=1):
-        cost = {"driver": group.driver, "seconds": group.seconds, "memory": group.memory}
         runs = {"methods": [r.method for r in group.recipes], "runs": [r.name for r in group.recipes]}
-        print(json.dumps({"job": job, **cost, **runs}))
+        print(json.dumps({"job": job, **group.costs, **runs}))
     return EXIT_DONE
 
 

@@ -1,0 +1,180 @@
+"""Fleets side by side: each trains the networks it trains alone, to the bit, through checkpoints and lack of memory."""
+
+from __future__ import annotations
+
+import pytest
+
+import tiny
+import walkback
+from dying import contents
+from walkback.core.config import grid
+from walkback.studies import run, store
+from walkback.studies.observer import Watcher
+from walkback.training import plan as planning
+from walkback.training.convoy import Convoy
+from walkback.training.fleet import Fleet
+
+FLEETS = [
+    ["bp", "bp:shell=bp"],
+    ["dfa", "dfa:shell=method", "dfa:penalty=0.01"],
+    ["credit_bridge"],
+    ["node_perturbation"],
+]
+GRID = {
+    "methods": ["bp", "dfa", "dfa:shell=method", "credit_bridge"],
+    "seeds": [1, 2],
+    "epochs": 3,
+    "arch": "resmlp:d=8,depth=2",
+    "data": "prototypes:train=64,test=384",
+    "batch": 32,
+    "device": "cpu",
+    "checkpoint_seconds": 0,
+}
+
+
+def recipes():
+    return [[tiny.recipe(method, seeds=seed) for seed in (2, 1) for method in methods] for methods in FLEETS]
+
+
+def trained(trainer, epochs):
+    logs, accuracies = [], []
+    for _ in range(epochs):
+        logs.append(trainer.train_epoch(lambda _: None))
+        accuracies.append(trainer.test_accuracy())
+    return logs, accuracies, trainer.snapshots()
+
+
+@pytest.fixture
+def side_by_side(monkeypatch):
+    monkeypatch.setitem(planning.ABREAST, "cpu", 6)
+
+
+def test_each_fleet_trains_as_it_trains_alone():
+    data = recipes()[0][0].source.load(None)
+    convoy = Convoy(recipes(), data, tiny.CPU)
+    logs, accuracies, snapshots = trained(convoy, 2)
+    alone = [trained(Fleet(members, data, tiny.CPU), 2) for members in recipes()]
+    assert convoy.epoch == 2
+    assert [len(part.recipes) for part in convoy.parts] == [4, 6, 2, 2]
+    for epoch in range(2):
+        assert logs[epoch] == [log for found, _, _ in alone for log in found[epoch]]
+        assert accuracies[epoch] == [share for _, found, _ in alone for share in found[epoch]]
+    expected = [snapshot for _, _, found in alone for snapshot in found]
+    for left, right in zip(snapshots, expected, strict=True):
+        assert left.epoch == right.epoch == 2
+        for leaves in ("params", "state", "moments", "own_moments"):
+            assert tiny.same_bits(getattr(left, leaves), getattr(right, leaves)), leaves
+
+
+def test_it_goes_on_from_snapshots_to_the_same_bits():
+    data = recipes()[0][0].source.load(None)
+    through = Convoy(recipes(), data, tiny.CPU)
+    middle = tiny.train(through, 1)
+    end = tiny.train(through, 1)
+    again = Convoy(recipes(), data, tiny.CPU)
+    again.restore(middle)
+    assert again.epoch == 1
+    for left, right in zip(tiny.train(again, 1), end, strict=True):
+        assert tiny.same_bits(left.params, right.params)
+
+
+def test_every_tick_is_a_step_of_all():
+    convoy = Convoy(recipes(), recipes()[0][0].source.load(None), tiny.CPU)
+    ticks = []
+    convoy.train_epoch(ticks.append)
+    assert ticks == [1] * convoy.steps_per_epoch
+
+
+class Heard(run.Listener):
+    def __init__(self):
+        self.lines = []
+
+    def planned(self, groups, steps):
+        self.lines.append(("planned", [group.sizes for group in groups]))
+
+    def resumed(self, group, epoch):
+        self.lines.append(("resumed", group.sizes, epoch))
+
+    def backed_off(self, group, parts, steps):
+        self.lines.append(planning.back_off_text(group, parts))
+
+
+def assert_same_runs(left, right):
+    runs = store.find_runs(left)
+    assert len(runs) == 8
+    for path in runs:
+        ours, theirs = contents(path), contents(right / path.name)
+        del ours["run.json"], theirs["run.json"]
+        assert ours == theirs
+
+
+def train(out, heard=None, **more):
+    return walkback.train(**GRID, **more, out=out, listener=heard or Heard())
+
+
+@pytest.mark.usefixtures("side_by_side")
+def test_runs_are_those_that_are_trained_one_fleet_after_the_other(tmp_path, monkeypatch):
+    heard = Heard()
+    train(tmp_path / "beside", heard)
+    assert heard.lines == [("planned", [(2, 4, 2)])]
+    monkeypatch.undo()
+    heard = Heard()
+    train(tmp_path / "alone", heard)
+    assert heard.lines == [("planned", [(), (), ()])]
+    assert_same_runs(tmp_path / "beside", tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("side_by_side")
+def test_it_is_gone_on_with_in_the_same_company(tmp_path):
+    stopped = train(tmp_path / "stopped", max_seconds=1e-9)
+    assert {result.status for result in stopped} == {"unfinished"}
+    assert {result.epochs for result in stopped} == {0}, "time was up before it began"
+
+    class Stop(run.Listener):
+        def stepped(self, steps):
+            self.steps = getattr(self, "steps", 0) + steps
+            if self.steps == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "stopped", Stop(), resume=True)
+    heard = Heard()
+    train(tmp_path / "stopped", heard, resume=True)
+    assert heard.lines == [("planned", [(2, 4, 2)]), ("resumed", (2, 4, 2), 1)]
+    train(tmp_path / "through")
+    assert_same_runs(tmp_path / "stopped", tmp_path / "through")
+
+
+@pytest.mark.usefixtures("side_by_side")
+def test_where_all_do_not_fit_half_of_the_fleets_are_tried(tmp_path, monkeypatch):
+    class Large(Convoy):
+        def train_epoch(self, tick):
+            if len(self.parts) > 1:
+                raise MemoryError
+            return super().train_epoch(tick)
+
+    monkeypatch.setattr("walkback.studies.fleet_run.Convoy", Large)
+    heard = Heard()
+    train(tmp_path / "backed", heard)
+    assert heard.lines == [
+        ("planned", [(2, 4, 2)]),
+        "out of memory with 8 models together; going on with 6 + 2",
+        "out of memory with 6 models together; going on with 2 + 4",
+    ]
+    monkeypatch.undo()
+    train(tmp_path / "alone")
+    assert_same_runs(tmp_path / "backed", tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("side_by_side")
+def test_each_rule_is_looked_at_with_its_own_detectors(tmp_path, monkeypatch):
+    def logs(out):
+        settings = {key: value for key, value in GRID.items() if key not in ("device", "checkpoint_seconds")}
+        how = run.Options(out=out, device="cpu")
+        results = run.train(grid(**settings), how, run.Listener(), observer=Watcher())
+        return [store.open_run(out / result.run).log() for result in results]
+
+    beside = logs(tmp_path / "beside")
+    monkeypatch.undo()
+    assert beside == logs(tmp_path / "alone")
+    assert all({"growth", "cosine"} <= row.keys() for log in beside for row in log)
