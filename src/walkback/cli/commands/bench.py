@@ -32,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, help="timed rounds (default: the bench's own)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument(
-        "--models", type=int, nargs="+", default=(), metavar="M", help="fleet sizes (fleet, rules, scaling, loop)"
+        "--models",
+        type=int,
+        nargs="+",
+        default=(),
+        metavar="M",
+        help="fleet sizes (fleet, rules, scaling, loop, convoy)",
     )
     parser.add_argument("--archs", nargs="+", default=(), metavar="ARCH", help="architectures (fleet)")
     parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules, loop)")

@@ -1,0 +1,40 @@
+"""Small fleets side by side on one GPU, as a plan trains them there, against the same fleets one after the other.
+
+Ratio: how many times as fast; a CPU has no streams
+"""
+
+from __future__ import annotations
+
+from walkback.bench.benches.fleet import METHODS
+from walkback.bench.result import Options, Result, Row
+from walkback.bench.setup import scale
+from walkback.bench.timing import interleaved, round_seconds
+from walkback.studies.run import choose_device
+from walkback.training.convoy import Convoy
+from walkback.training.fleet import Fleet
+
+ARCHS = ("resmlp", "resmlp:terminal_norm=false")
+MODELS = 6
+"""Three seeds and their shells: what a study trains of one method."""
+STEPS = {"cpu": 5, "cuda": 100}
+
+
+def run(options: Options) -> Result:
+    device = choose_device(options.device)
+    repeats = options.rounds(5)
+    models = 2 if options.quick else max(options.models or (MODELS,))
+    sizes = list(dict.fromkeys(scale(options.quick, arch, STEPS[device.type]) for arch in ARCHS))
+    fleets = [size.recipes(method, range(models)) for size in sizes for method in METHODS]
+    data = sizes[0].load()
+    alone = [Fleet(recipes, data, device) for recipes in fleets]
+    convoy = Convoy(fleets, data, device)
+    tasks = {
+        "one after the other": lambda: [fleet.train_epoch(lambda _: None) for fleet in alone],
+        "side by side": lambda: convoy.train_epoch(lambda _: None),
+    }
+    seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
+    each = {name: [value / sizes[0].steps for value in values] for name, values in seconds.items()}
+    first = each["one after the other"]
+    rows = [Row.of(name, values, [a / b for a, b in zip(first, values, strict=True)]) for name, values in each.items()]
+    facts = {"models": models, "fleets": len(fleets), "archs": [size.facts() for size in sizes], "methods": [*METHODS]}
+    return Result("convoy", "ms per step of all", "x as fast", repeats, tuple(rows), facts)
