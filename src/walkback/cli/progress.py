@@ -124,6 +124,12 @@ def result_table(results: Sequence[Result]) -> Table:
     return table
 
 
+def clock(seconds: float) -> str:
+    """Minutes and seconds, for what has passed."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
 def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from walkback.cli.progress import plan_table
+from walkback.cli.progress import clock, plan_table
 from walkback.sweeping.sweep import Listener
 from walkback.training.plan import Group
 
@@ -23,9 +24,11 @@ class SweepBar(Listener):
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._progress: Progress | None = None
         self._groups: list[Group] = []
+        self._start = time.monotonic()
 
     def planned(self, groups: Sequence[Group], finished: int) -> None:
         self._groups = list(groups)
+        self._start = time.monotonic()
         if finished:
             self._console.print(f"{finished} finished run{'s' if finished > 1 else ''} skipped")
         if not groups:
@@ -38,7 +41,7 @@ class SweepBar(Listener):
             self._progress.start()
 
     def ended(self, job: int) -> None:
-        self._console.print(f"{self._name(job)}: done")
+        self._console.print(f"{self._name(job)}: done after {clock(time.monotonic() - self._start)}")
         self._advance()
 
     def lost(self, job: int, reason: str, tries_left: int) -> None:

@@ -10,6 +10,7 @@ A rule is written for ONE model and vmapped over a fleet. It therefore never bra
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -105,7 +106,7 @@ class CreditRule(ABC):
 
     def knobs(self) -> dict[str, float]:
         """The dynamic fields as numbers."""
-        hints = typing.get_type_hints(type(self))
+        hints = _hints(type(self))
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("dynamic")}
         return {name: _number(value, hints[name]) for name, value in values.items()}
 
@@ -121,6 +122,12 @@ class CreditRule(ABC):
     def updates_state(self) -> bool:
         """Whether the forward weights must be kept until after the update."""
         return type(self).after_update is not CreditRule.after_update
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Asked for in every group of every measurement, and slow to find."""
+    return typing.get_type_hints(kind)
 
 
 def _number(value: Any, hint: Any) -> float:

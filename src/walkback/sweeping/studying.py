@@ -45,6 +45,7 @@ class Processes:
                 failures = Course(shares, jobs, executor, self._listener).run(self._count)
             finally:
                 executor.close()
+                self._listener.close()
             if failures:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
         # Whatever is still missing, such as for lack of time, is counted and not made.

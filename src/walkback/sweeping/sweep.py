@@ -66,6 +66,9 @@ class Listener:
     def said(self, job: int, note: str) -> None:
         """Something a worker had to say, or that a job waits for another process."""
 
+    def close(self) -> None:
+        """It is over, however it went."""
+
 
 def recipes_of(grid: GridFile) -> list[Recipe]:
     """Every run a grid asks for, with the baselines where it asks for them."""

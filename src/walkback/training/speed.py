@@ -28,6 +28,8 @@ ADAMW_PASSES = {"cpu": 8, "cuda": 6}
 three of them written; a GPU's memory reads faster than it copies."""
 UNFUSED, FUSED = 2.4, 0.8
 """Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
+STILL_MOVED = 0.6
+"""Share of the small operations' bytes that compiled ones still move."""
 LOOKING = {"cpu": 0.07, "cuda": 0.15}
 """Evaluation and detectors after every epoch, as a share of it."""
 START_SECONDS = (0.3, 8e-3)
@@ -67,8 +69,8 @@ class Speed:
         products = self._products(count.products, models)
         update = ADAMW_PASSES[self.device.type] * models * count.leaf_bytes / self.bandwidth
         traffic = 2 * models * count.small_bytes / self.bandwidth
-        operations = count.small_operations + sum(times for _, times in count.products)
-        begin = START_SECONDS[0] + START_SECONDS[1] * operations
+        products_done = sum(times for _, times in count.products)
+        begin = START_SECONDS[0] + START_SECONDS[1] * (count.small_operations + products_done)
         looked = (1 + LOOKING[self.device.type]) * steps
         if self.device.type == "cpu":
             eager = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
@@ -78,8 +80,9 @@ class Speed:
         tiled = [(tiles, times) for product, times in convolved for tiles in _winograd_products(product, models)]
         moved = sum(times * models * _winograd_bytes(product) / BANDWIDTH for product, times in convolved)
         winograd = products - self._products(convolved, models) + self._products(tiled, models) + moved
-        fused = winograd + update + traffic + FUSED * count.small_operations * LAUNCH
+        fused = winograd + update + STILL_MOVED * traffic + FUSED * count.small_operations * LAUNCH
         convolutions = sum(times for _, times in convolved)
+        operations = round(UNFUSED * count.small_operations) + products_done
         if not worth_compiling(steps * (plain - fused), operations, convolutions):
             return Estimate(begin, looked * plain)
         return Estimate(begin + compiling_seconds(operations, convolutions), looked * fused)
