@@ -85,16 +85,14 @@ class Detectors:
         """One sight for each of the driver's models."""
         with torch.no_grad():
             found = [driver.apply(self._see, *part) for part in self._parts]
-        # [model, group, layer, sample] of each part becomes [model, layer, all samples].
-        joined = {
-            name: torch.cat([each[name].movedim(1, 2).flatten(2).cpu() for each in found], dim=-1)
-            for name in found[0]
-            if name != "top"
-        }
-        tops = torch.cat(
-            [each["top"].cpu() for each, (_, y, _) in zip(found, self._parts, strict=True) if _is_full(y)], 1
-        )
-        return [_sight({name: values[row] for name, values in joined.items()}, tops[row]) for row in range(len(tops))]
+            # [model, group, layer, sample] of each part becomes [model, layer, all samples].
+            joined = {
+                name: torch.cat([each[name].movedim(1, 2).flatten(2) for each in found], dim=-1)
+                for name in found[0]
+                if name != "top"
+            }
+            full = [each["top"] for each, (_, y, _) in zip(found, self._parts, strict=True) if _is_full(y)]
+            return _sights(joined, torch.cat(full, 1))
 
     def _see(self, params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         """Groups of samples, each as if it were alone; `noise` is that of the groups."""
@@ -142,25 +140,31 @@ def _is_full(y: Tensor) -> bool:
     return y.shape[1] == GROUP
 
 
-def _sight(found: Mapping[str, Tensor], tops: Tensor) -> Sight:
-    """`found` by layer and sample; `tops` are the groups' mean gradients at h_L."""
+def _sights(found: Mapping[str, Tensor], tops: Tensor) -> list[Sight]:
+    """`found` by model, layer and sample; `tops` are the groups' mean gradients at h_L, by model and group."""
     hidden, grad = found["hidden"].mean(-1), found["grad"].mean(-1) / GROUP
-    ratios = hidden[1:] / hidden[:-1]
+    ratios = hidden[:, 1:] / hidden[:, :-1]
     if "whole" in found:
         # Before the first block the cls token is the same for every sample: its size is no scale to grow from.
-        first, second = found["whole"].mean(-1)
-        ratios[0] = second / first
+        first, second = found["whole"].mean(-1).unbind(1)
+        ratios[:, 0] = second / first
     means = units(tops)
-    upper = torch.triu_indices(len(tops), len(tops), offset=1)
-    return Sight(
-        growth=float(ratios.max()),
-        overflow=_overflow(hidden.tolist()),
-        grad_top=float(grad[-1]),
-        direction=float((means @ means.T)[upper[0], upper[1]].mean()),
-        hidden=tuple(hidden.tolist()),
-        grad=tuple(grad.tolist()),
-        cosine=tuple(found["cosine"].nanmean(-1).tolist()),
-    )
+    upper = torch.triu_indices(tops.shape[1], tops.shape[1], offset=1, device=tops.device)
+    directions = (means @ means.mT)[:, upper[0], upper[1]].mean(-1)
+    columns = (ratios.amax(-1), directions, hidden, grad, found["cosine"].nanmean(-1))
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        Sight(
+            growth=growth,
+            overflow=_overflow(hidden),
+            grad_top=grad[-1],
+            direction=direction,
+            hidden=tuple(hidden),
+            grad=tuple(grad),
+            cosine=tuple(cosine),
+        )
+        for growth, direction, hidden, grad, cosine in rows
+    ]
 
 
 def _overflow(hidden: Sequence[float]) -> int | None:
