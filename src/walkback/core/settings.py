@@ -7,6 +7,7 @@ unknown keys get a suggestion, values are converted to the field's type or refus
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -52,12 +53,18 @@ def build(cls: type[T], settings: Mapping[str, Any], what: str, **given: Any) ->
 
     `what` names the thing in error messages ("the method 'dfa'").
     """
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)  # type: ignore[arg-type]  # Every class is hashable, whatever its metaclass says.
     names = [f.name for f in dataclasses.fields(cls) if f.name not in given]  # type: ignore[arg-type]
     for key in settings:
         if key not in names:
             raise unknown(f"setting of {what}", key, names)
     return cls(**given, **{key: convert(value, hints[key], f"{key} of {what}") for key, value in settings.items()})
+
+
+@functools.cache
+def hints_of(cls: type) -> dict[str, Any]:
+    """The types of a class's fields: slow to find, and asked for thousands of times."""
+    return typing.get_type_hints(cls)
 
 
 def later(default: Any) -> Any:

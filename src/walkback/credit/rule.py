@@ -10,7 +10,6 @@ A rule is written for ONE model and vmapped over a fleet. It therefore never bra
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Generator, Tensor
 
+from walkback.core.settings import hints_of
 from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Linear, Network, plain_linear
 
@@ -106,7 +106,7 @@ class CreditRule(ABC):
 
     def knobs(self) -> dict[str, float]:
         """The dynamic fields as numbers."""
-        hints = _hints(type(self))
+        hints = hints_of(type(self))
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("dynamic")}
         return {name: _number(value, hints[name]) for name, value in values.items()}
 
@@ -122,12 +122,6 @@ class CreditRule(ABC):
     def updates_state(self) -> bool:
         """Whether the forward weights must be kept until after the update."""
         return type(self).after_update is not CreditRule.after_update
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    """Asked for in every group of every measurement, and slow to find."""
-    return typing.get_type_hints(kind)
 
 
 def _number(value: Any, hint: Any) -> float:
