@@ -19,6 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from walkback.training.fine_products import use_fine_products
 from walkback.training.norm_gradients import spare_norm_products
+from walkback.training.patches import use_patches
 from walkback.training.split_products import split_products
 from walkback.training.winograd import eligible, operations, use_winograd
 
@@ -52,7 +53,9 @@ def quicken(program: GraphModule, steps: int) -> Callable[..., Any]:
     """The program for a GPU that will run it `steps` times."""
     is_worth_compiling = pays(program, steps)
     if is_worth_compiling:
-        use_winograd(program)  # Its transforms are cheap only where they are fused.
+        # Transforms and patches are cheap only where they are fused.
+        use_winograd(program)
+        use_patches(program)
     split_products(program)
     use_fine_products(program)
     program.recompile()

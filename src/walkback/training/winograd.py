@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Hashable
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_flatten
 
-from walkback.training.inlining import inlined
+from walkback.training.inlining import Pass, arguments, inlined, replace_pullback
 from walkback.training.split_products import parts
 
 CONSTANT = "winograd_lift"
@@ -77,7 +76,7 @@ def use_winograd(program: GraphModule) -> int:
     before = set(program.graph.nodes)
     lifts: dict[tuple[torch.dtype, torch.device], Node] = {}
     for node in found:
-        val = _arguments(node)[1].meta["val"]
+        val = arguments(node)[1].meta["val"]
         kind = (val.dtype, val.device)
         if kind not in lifts:
             lifts[kind] = _constant(program, f"{CONSTANT}_{len(lifts)}", kernel_lift(*kind))
@@ -95,7 +94,7 @@ def eligible(program: GraphModule) -> list[Node]:
 
 def operations(node: Node) -> int:
     """Floating-point operations of an eligible convolution or pullback, done directly."""
-    is_backward, args = node.target is BACKWARD, _arguments(node)
+    is_backward, args = node.target is BACKWARD, arguments(node)
     maps, weight = args[0].meta["val"], args[2 if is_backward else 1].meta["val"]
     wanted = sum(args[-1][:2]) if is_backward else 1
     return int(wanted * 2 * weight.numel() * maps.shape[0] * maps.shape[2] * maps.shape[3])
@@ -172,7 +171,7 @@ def _lower_output(m: Tensor) -> tuple[Tensor, Tensor]:
 
 def _is_eligible(node: Node) -> bool:
     """3x3, stride 1, padding 1 on dense two-dimensional maps in single or double precision."""
-    backward, args = node.target is BACKWARD, _arguments(node)
+    backward, args = node.target is BACKWARD, arguments(node)
     vals = [operand.meta["val"] for operand in args[: 3 if backward else 2]]
     stride, padding, dilation, transposed = args[4:8] if backward else args[3:7]
     weight = vals[-1]
@@ -188,12 +187,8 @@ def _is_eligible(node: Node) -> bool:
     )
 
 
-def _arguments(node: Node) -> tuple[Any, ...]:
-    return node.args
-
-
 def _rewrite_forward(node: Node, lift: Node) -> None:
-    x, weight, bias, *_, groups = _arguments(node)
+    x, weight, bias, *_, groups = arguments(node)
 
     def whole(x: Tensor, weight: Tensor, lift: Tensor, *bias: Tensor) -> Tensor:
         y = convolve(x, weight, groups, lift)
@@ -204,17 +199,12 @@ def _rewrite_forward(node: Node, lift: Node) -> None:
 
 
 def _rewrite_backward(node: Node, lift: Node) -> None:
-    credit, x, weight, *_, groups, wanted = _arguments(node)
-    passes: list[tuple[Callable[..., Tensor], list[Any]]] = [
-        (lambda dy, w, lift: input_gradient(dy, w, groups, lift), [credit, weight, lift]),
-        (lambda dy, x, lift: weight_gradient(dy, x, groups, lift), [credit, x, lift]),
-        (lambda dy: dy.sum((0, 2, 3)), [credit]),
-    ]
-    for user in list(node.users):
-        which = _arguments(user)[1]
-        function, inputs = passes[which]
-        if wanted[which]:
-            user.replace_all_uses_with(inlined(function, node, inputs))
+    credit, x, weight, *_, groups, _ = arguments(node)
+    passes: dict[int, Pass] = {
+        0: (lambda dy, w, lift: input_gradient(dy, w, groups, lift), [credit, weight, lift]),
+        1: (lambda dy, x, lift: weight_gradient(dy, x, groups, lift), [credit, x, lift]),
+    }
+    replace_pullback(node, passes)
 
 
 def _merge_equal(graph: Graph, ours: set[Node]) -> None:

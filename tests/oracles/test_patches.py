@@ -1,0 +1,94 @@
+"""A first convolution's weight gradient as a product of patches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
+
+import tiny
+from walkback.training import fleet
+from walkback.training.patches import BACKWARD, LARGEST, use_patches, weight_gradient
+from walkback.training.winograd import use_winograd
+
+
+def drawn(*shapes):
+    draws = torch.Generator().manual_seed(0)
+    return [torch.randn(*shape, generator=draws, dtype=torch.float64) for shape in shapes]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5])
+@pytest.mark.parametrize("side", [(8, 8), (7, 10), (3, 4)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"),
+    [((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1)), ((2, 3), (1, 2), (0, 1)), ((1, 1), (1, 1), (0, 0))],
+)
+def test_it_is_the_gradient_that_torch_finds(groups, side, kernel, stride, padding):
+    x, weight = drawn((4, groups * 3, *side), (groups * 6, 3, *kernel))
+    weight.requires_grad_()
+    y = F.conv2d(x, weight, stride=stride, padding=padding, groups=groups)
+    (credit,) = drawn(tuple(y.shape))
+    (expected,) = torch.autograd.grad(y, weight, credit)
+    torch.testing.assert_close(weight_gradient(credit, x, kernel, stride, padding, groups), expected)
+
+
+def pullback(x, weight, credit, mask=(False, True, True), groups=3, dilation=(1, 1)):
+    back = BACKWARD(credit, x, weight, [len(weight)], [2, 2], [1, 1], list(dilation), False, [0, 0], groups, list(mask))
+    return [gradient for gradient, wanted in zip(back, mask, strict=True) if wanted]
+
+
+def sizes(inner=3, groups=3):
+    return drawn((2, groups * inner, 8, 8), (groups * 4, inner, 3, 3), (2, groups * 4, 4, 4))
+
+
+@pytest.mark.parametrize("mask", [(False, True, True), (False, True, False)])
+def test_a_program_is_rewritten_with_its_biass_gradient(mask):
+    inputs = sizes()
+    program = make_fx(lambda *given: pullback(*given, mask))(*inputs)
+    assert use_patches(program) == 1
+    assert not [node for node in program.graph.nodes if "convolution" in str(node.target)]
+    for ours, theirs in zip(program(*inputs), pullback(*inputs, mask), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "settings"),
+    [
+        (sizes(), {"mask": (True, True, True)}),
+        (sizes(), {"mask": (False, False, True)}),
+        (sizes(groups=1), {"groups": 1}),
+        (sizes(inner=LARGEST // 9 + 1), {}),
+        (drawn((2, 9, 8, 8), (12, 3, 3, 3), (2, 12, 3, 3)), {"dilation": (2, 2)}),
+    ],
+    ids=["input's gradient", "no gradient", "one model", "large patches", "dilated"],
+)
+def test_others_are_left_alone(inputs, settings):
+    program = make_fx(lambda *given: pullback(*given, **settings))(*inputs)
+    assert use_patches(program) == 0
+    for ours, theirs in zip(program(*inputs), pullback(*inputs, **settings), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("method", ["bp", "dfa:shell=method"])
+def test_a_fleets_step_is_the_same_with_its_stem_by_patches(method, monkeypatch):
+    recipes = [tiny.recipe(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
+    traced = []
+    flat = fleet.flat_program
+
+    def kept(function, inputs):
+        traced.append((flat(function, inputs), inputs))
+        return traced[-1][0]
+
+    monkeypatch.setattr(fleet, "flat_program", kept)
+    driver = fleet.Fleet(recipes, recipes[0].source.load(None), tiny.CPU)
+    driver.train_epoch(lambda _steps: None)
+    ((program, inputs),) = traced
+    expected = tree_leaves(program(*inputs))
+    use_winograd(program)
+    assert use_patches(program) == 1
+    left = [node for node in program.graph.nodes if "convolution" in str(node.target)]
+    assert len(left) == 1, "the stem's forward pass"
+    for ours, theirs in zip(tree_leaves(program(*inputs)), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
