@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from walkback.studies.conduct import recipes_of, studies_of
+from walkback.studies.run import Options
 from walkback.studies.scale import SMOKE
+from walkback.sweeping.timings import TIMINGS, keep_timings, timings
 
 NAMES = ("capacity-control", "fresh-b-null", "penalty-sweep")
 
@@ -39,6 +41,20 @@ def test_every_run_is_there_once_and_measured(conducted):
         record = json.loads((out / "runs" / name / "run.json").read_text())
         assert record["status"] == "done"
         assert {"measurements.npz", "answers.npz"} & {path.name for path in (out / "runs" / name).iterdir()}
+
+
+def test_what_was_planned_and_what_it_took_is_kept(conducted):
+    out, done = conducted
+    (entry,) = timings(out)
+    runs = len(recipes_of(studies_of(NAMES).values(), SMOKE))
+    assert entry["command"] == f"walkback study {' '.join(NAMES)} --scale smoke --processes 2"
+    assert entry["processes"] == 2
+    assert sum(sum(job["fleets"]) for job in entry["jobs"]) == runs
+    assert 0 < entry["planning_seconds"] < entry["seconds"]
+    assert entry["planned_seconds"] > 0
+    ends = [job["done_after"] for job in entry["jobs"]]
+    assert max(ends) < entry["seconds"] - entry["planning_seconds"]
+    assert done.stderr.count(": done after ") == len(ends)
 
 
 def test_findings_are_printed_and_pages_written(conducted):
@@ -79,6 +95,15 @@ def test_settled_runs_need_no_weights(conducted):
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
     assert pages(out) == before
+
+
+def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(tmp_path):
+    assert timings(tmp_path) == []
+    (tmp_path / TIMINGS).write_text("[{")
+    assert timings(tmp_path) == []
+    for count in (1, 2):
+        keep_timings(Options(tmp_path, device="cpu"), [], {}, 2, 1.0, 3.0)
+        assert [entry["seconds"] for entry in timings(tmp_path)] == [3.0] * count
 
 
 def test_no_process_at_all_is_refused(tmp_path):

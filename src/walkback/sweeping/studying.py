@@ -14,6 +14,7 @@ from walkback.studies.study import Study
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.sweep import Course, options_json, shared_memory
 from walkback.sweeping.sweep import Listener as SweepListener
+from walkback.sweeping.timings import keep_timings
 from walkback.training.plan import Group, evened, shared_out
 
 SHARES = 2
@@ -28,6 +29,7 @@ class Processes:
         self._listener = listener
 
     def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
+        start = time.monotonic()
         recipes = unsettled(studies, scale, options)
         shared = shared_memory(options, self._count)
         groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
@@ -40,12 +42,15 @@ class Processes:
         jobs = [self._job(share, studies, scale, shared) for share in shares]
         if jobs:
             self._listener.planned(shares, 0)
+            planning = time.monotonic() - start
             executor = LocalExecutor()
+            course = Course(shares, jobs, executor, self._listener)
             try:
-                failures = Course(shares, jobs, executor, self._listener).run(self._count)
+                failures = course.run(self._count)
             finally:
                 executor.close()
                 self._listener.close()
+            keep_timings(options, shares, course.ended, self._count, planning, time.monotonic() - start)
             if failures:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
         # Whatever is still missing, such as for lack of time, is counted and not made.

@@ -132,6 +132,9 @@ class Course:
         self._losses = [0] * len(groups)
         self._was_taken: set[int] = set()
         self._failures: dict[int, Failure] = {}
+        self._start = time.monotonic()
+        self.ended: dict[int, float] = {}
+        """Seconds after which each job was done."""
 
     def run(self, at_once: int) -> list[Failure]:
         while self._waiting or self._resting or self._out:
@@ -174,6 +177,7 @@ class Course:
         elif report.status == "failed":
             self._fail(job, report.reason)
         else:
+            self.ended[job] = time.monotonic() - self._start
             self._listener.ended(job)
 
     def _fail(self, job: int, reason: str) -> None:
