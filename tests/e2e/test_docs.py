@@ -45,6 +45,8 @@ def _name(page: Path) -> str:
 
 
 BLOCKS = [(_name(page), *found) for page in PAGES for found in re.findall(PYTHON, page.read_text(), re.DOTALL)]
+LONG = ("docs/diagnostics/direction.md", "docs/diagnostics/functional.md")
+"""Pages whose code trains for long."""
 CONSOLES = [page for page in PAGES if page.parent != ROOT and "```console\n" in page.read_text()]
 
 
@@ -62,7 +64,10 @@ def _near(shown: str, printed: str) -> bool:
     return left == pytest.approx(right, rel=0.05, abs=slack)
 
 
-@pytest.mark.parametrize(("page", "code", "shown"), BLOCKS, ids=[page for page, *_ in BLOCKS])
+@pytest.mark.parametrize(
+    ("page", "code", "shown"),
+    [pytest.param(*each, marks=pytest.mark.slow if each[0] in LONG else (), id=each[0]) for each in BLOCKS],
+)
 def test_python_on_the_pages_runs(page, code, shown, tmp_path, monkeypatch, capsys):
     """In this process, which has torch already: twenty imports of it would take most of the time."""
     monkeypatch.chdir(tmp_path)

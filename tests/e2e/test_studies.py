@@ -1,4 +1,4 @@
-"""Three studies as a user conducts them: one command, two processes, pages at the end."""
+"""Two studies as a user conducts them: one command, two processes, pages at the end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from walkback.studies.conduct import recipes_of, studies_of
 from walkback.studies.run import Options
 from walkback.studies.scale import SMOKE
 from walkback.sweeping.timings import TIMINGS, keep_timings, timings
+from walkback.training.shares import Workers
 
-NAMES = ("capacity-control", "fresh-b-null", "penalty-sweep")
+NAMES = ("capacity-control", "fresh-b-null")
 
 
 def walkback(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -102,7 +103,7 @@ def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(t
     (tmp_path / TIMINGS).write_text("[{")
     assert timings(tmp_path) == []
     for count in (1, 2):
-        keep_timings(Options(tmp_path, device="cpu"), [], {}, 2, 1.0, 3.0)
+        keep_timings(Options(tmp_path, device="cpu"), [], {}, Workers(2), 1.0, 3.0)
         assert [entry["seconds"] for entry in timings(tmp_path)] == [3.0] * count
 
 

@@ -110,7 +110,9 @@ class TestBenches:
     @pytest.mark.parametrize(
         "name",
         [
-            pytest.param(name, marks=pytest.mark.slow if name in ("fleet", "scaling", "loop", "paper") else ())
+            pytest.param(
+                name, marks=pytest.mark.slow if name in ("convoy", "fleet", "scaling", "loop", "paper") else ()
+            )
             for name in BENCHES.names()
             if name != "rules"
         ],

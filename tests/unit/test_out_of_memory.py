@@ -17,8 +17,8 @@ from walkback.core.errors import WalkbackError
 from walkback.studies import run, store
 from walkback.sweeping.worker import perform
 from walkback.training.fleet import Fleet
+from walkback.training.group import back_off_text
 from walkback.training.memory import is_out_of_memory
-from walkback.training.plan import back_off_text
 
 SMALL = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=64,test=32", "batch": 32, "device": "cpu"}
 GRID = {"methods": "dfa", "seeds": [1, 2, 3, 4, 5], "epochs": 3, "checkpoint_seconds": 0, **SMALL}
@@ -158,7 +158,7 @@ CAPPED = """if True:
     import torch, walkback
     from walkback.core.config import grid
     from walkback.studies import run
-    from walkback.training.plan import back_off_text
+    from walkback.training.group import back_off_text
     from walkback.training.recipe import resolve
     settings = dict(arch="resmlp:d=256,depth=4", data="prototypes:train=512,test=64", batch=256, epochs=1)
     walkback.train("bp", **settings, seeds=99, out=sys.argv[1] + "/warm", device="cpu")

@@ -25,6 +25,8 @@ from walkback.pitfalls.cases import p19_tf32_reference as tf32
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = range(1, 22)
+LONG = (3, 9, 12)
+"""Those that train for longest."""
 
 
 @cache
@@ -37,7 +39,7 @@ class TestEvery:
         assert list(pitfalls()) == list(NUMBERS)
         assert [entry.name[:3] for entry in pitfalls().values()] == [f"p{number:02}" for number in NUMBERS]
 
-    @pytest.mark.parametrize("number", NUMBERS)
+    @pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in NUMBERS])
     def test_it_reproduces_by_the_size_its_words_state(self, number):
         found = outcome(number)
         assert found.reproduces

@@ -10,8 +10,11 @@ import torch
 
 import tiny
 from walkback.training import plan as planning
+from walkback.training import shares
 from walkback.training.count import count_step
-from walkback.training.plan import plan, wall_seconds
+from walkback.training.group import halves
+from walkback.training.plan import plan
+from walkback.training.shares import Workers, evened, ready_first, shared_out
 from walkback.training.speed import Speed
 
 ROOMY = 1 << 40
@@ -162,15 +165,15 @@ def test_shells_of_a_large_network_train_apart_and_without_their_blocks_gradient
 
 @pytest.fixture
 def every_second_counts(monkeypatch):
-    monkeypatch.setattr(planning, "WORTH_CUTTING", 0.0)
+    monkeypatch.setattr(shares, "WORTH_CUTTING", 0.0)
 
 
 @pytest.mark.usefixtures("every_second_counts")
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_no_worker_has_more_than_its_share_where_fleets_can_be_cut(workers):
     found = groups([tiny.recipe(method, seeds=seed) for method in ("bp", "fa", "dfa") for seed in range(8)])
-    even = planning.evened(found, workers)
-    loads = [sum(group.seconds for group in share) for share in planning.shared_out(even, workers)]
+    even = evened(found, workers)
+    loads = [sum(group.seconds for group in share) for share in shared_out(even, workers)]
     assert len(loads) == workers
     assert max(loads) <= 1.2 * sum(loads) / workers
     assert sorted(name for members in names(even) for name in members) == sorted(
@@ -181,21 +184,21 @@ def test_no_worker_has_more_than_its_share_where_fleets_can_be_cut(workers):
 
 def test_the_longest_fleets_are_given_out_first():
     found = groups([tiny.recipe("bp", epochs=epochs) for epochs in (1, 4, 2)])
-    shares = planning.shared_out(found, 2)
-    assert [[group.recipes[0].config.epochs for group in share] for share in shares] == [[4], [2, 1]]
-    assert [len(share) for share in planning.shared_out(found, 8)] == [1, 1, 1]
+    given = shared_out(found, 2)
+    assert [[group.recipes[0].config.epochs for group in share] for share in given] == [[4], [2, 1]]
+    assert [len(share) for share in shared_out(found, 8)] == [1, 1, 1]
 
 
 def test_a_second_is_not_worth_a_cut():
     found = groups([tiny.recipe(seeds=seed) for seed in range(6)])
-    assert planning.evened(found, 2) == found
+    assert evened(found, 2) == found
 
 
 @pytest.mark.usefixtures("every_second_counts")
 def test_runs_that_are_begun_keep_their_company():
     (group,) = groups([tiny.recipe(seeds=seed) for seed in range(6)])
-    assert planning.evened([group], 2, is_begun=lambda recipe: recipe.config.seed == 3) == [group]
-    assert len(planning.evened([group], 2)) == 2
+    assert evened([group], 2, is_begun=lambda recipe: recipe.config.seed == 3) == [group]
+    assert len(evened([group], 2)) == 2
 
 
 @pytest.mark.parametrize(("shell", "most"), [("bp:shell=bp", 0.85), ("dfa:shell=method", 0.6)])
@@ -228,22 +231,28 @@ def timed(*seconds):
 
 def test_processes_side_by_side_take_as_long_as_the_longest_share():
     found = timed((0, 6), (0, 4), (0, 3))
-    assert wall_seconds(found, 1, in_turns=False) == 13
-    assert wall_seconds(found, 2, in_turns=False) == 7
-    assert wall_seconds(found, 8, in_turns=False) == 6
-    assert wall_seconds([], 8, in_turns=False) == 0
+    assert Workers(1, in_turns=False).seconds(found) == 13
+    assert Workers(2, in_turns=False).seconds(found) == 7
+    assert Workers(8, in_turns=False).seconds(found) == 6
+    assert Workers(8, in_turns=False).seconds([]) == 0
     (whole,) = groups([tiny.recipe(seeds=seed) for seed in range(4)])
-    assert wall_seconds([replace(whole, seconds=100.0)], 2, in_turns=False) == 50, "its fleet will be cut in two"
+    assert Workers(2, in_turns=False).seconds([replace(whole, seconds=100.0)]) == 50, "its fleet will be cut in two"
 
 
 def test_on_one_gpu_compiling_is_hidden_behind_the_turns_of_others():
     found = timed((2, 10), (3, 10), (4, 10))
-    assert wall_seconds(found, 1, in_turns=True) == 30
-    assert wall_seconds(found, 3, in_turns=True) == 2 + 8 + 7 + 6
-    assert wall_seconds(timed((30, 31), (30, 31)), 2, in_turns=True) == pytest.approx(32), (
+    assert Workers(1, in_turns=True).seconds(found) == 30
+    assert Workers(3, in_turns=True).seconds(found) == 2 + 8 + 7 + 6
+    assert Workers(2, in_turns=True).seconds(timed((30, 31), (30, 31))) == pytest.approx(32), (
         "the first has to be waited for"
     )
-    assert wall_seconds(timed(*[(30, 31)] * 8), 2, in_turns=True) == 124, "two cannot compile more than two at a time"
+    assert Workers(2, in_turns=True).seconds(timed(*[(30, 31)] * 8)) == 124, "two compile two at a time"
+
+
+def test_what_is_ready_first_is_given_out_first():
+    found = timed((9, 10), (2, 20), (5, 6), (2, 3))
+    assert [group.seconds for group in ready_first(found)] == [20, 3, 6, 10]
+    assert Workers(2, in_turns=True).seconds(found) == 2 + 1 + 18 + 1 + 1
 
 
 @pytest.mark.parametrize("net", ["resmlp", "small_cnn"])
@@ -309,6 +318,7 @@ def test_side_by_side_they_need_memory_for_all_and_less_time_than_in_turn(monkey
     steps = [group.seconds - group.ahead for group in apart]
     assert max(steps) < beside.seconds - beside.ahead < sum(steps)
     assert beside.costs["fleets"] == [2, 2, 2]
+    assert beside.costs["operations"] == 2 * 6 * sum(group.flops for group in apart), "two epochs of six steps"
     most = max(group.memory for group in apart)
     assert [len(group.fleets) for group in groups(of(3), memory=2 * most)] == [2, 1]
 
@@ -316,7 +326,7 @@ def test_side_by_side_they_need_memory_for_all_and_less_time_than_in_turn(monkey
 @pytest.mark.usefixtures("abreast")
 def test_where_they_do_not_fit_they_part_between_fleets():
     (beside,) = groups(of(3))
-    first, second = planning.halves(beside)
+    first, second = halves(beside)
     assert [len(first.fleets), len(second.fleets)] == [2, 1]
     assert [*first.recipes, *second.recipes] == of(3)
-    assert [len(part.recipes) for part in planning.halves(second)] == [1, 1]
+    assert [len(part.recipes) for part in halves(second)] == [1, 1]

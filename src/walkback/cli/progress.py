@@ -12,7 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from walkback.studies.run import Listener, Result
-from walkback.training.plan import Group, back_off_text, wall_seconds
+from walkback.training.group import Group, back_off_text
+from walkback.training.shares import ALONE, Workers
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -83,11 +84,10 @@ class Bar(Listener):
             self._progress = None
 
 
-def plan_table(groups: Sequence[Group], processes: int = 1, *, in_turns: bool = False) -> Table:
-    """`in_turns` where the processes share one GPU."""
+def plan_table(groups: Sequence[Group], workers: Workers = ALONE) -> Table:
     runs = sum(len(group.recipes) for group in groups)
-    time = duration(wall_seconds(groups, processes, in_turns=in_turns))
-    where = f" in {processes} processes" if processes > 1 else ""
+    time = duration(workers.seconds(groups))
+    where = f" in {workers.count} processes" if workers.count > 1 else ""
     title = f"Plan: {runs} run{'s' if runs > 1 else ''}, about {time}{where} (estimate)"
     table = Table(title=title, title_justify="left", box=None, min_width=len(title))
     for heading in ("fleet", "driver"):
@@ -103,10 +103,10 @@ def plan_table(groups: Sequence[Group], processes: int = 1, *, in_turns: bool = 
     return table
 
 
-def print_plan(groups: Sequence[Group], as_json: bool, processes: int = 1, *, in_turns: bool = False) -> None:
+def print_plan(groups: Sequence[Group], as_json: bool, workers: Workers = ALONE) -> None:
     """What `--dry-run` prints: a table, or an object for each fleet."""
     if not as_json:
-        Console(highlight=False).print(plan_table(groups, processes, in_turns=in_turns))
+        Console(highlight=False).print(plan_table(groups, workers))
         return
     for group in groups:
         print(json.dumps({**group.costs, "methods": [recipe.method for recipe in group.recipes]}))

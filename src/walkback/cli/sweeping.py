@@ -11,15 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from walkback.cli.progress import clock, plan_table
 from walkback.sweeping.sweep import Listener
-from walkback.training.plan import Group
+from walkback.training.group import Group
+from walkback.training.shares import ALONE, Workers
 
 
 class SweepBar(Listener):
     """Prints on stderr; the bar only on a terminal."""
 
-    def __init__(self, quiet: bool, processes: int = 1, *, in_turns: bool = False):
-        """`processes` that jobs are given to; `in_turns` where they share one GPU."""
-        self._processes, self._in_turns = processes, in_turns
+    def __init__(self, quiet: bool, workers: Workers = ALONE):
+        """`workers` are those that jobs are given to."""
+        self._workers = workers
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._progress: Progress | None = None
@@ -33,7 +34,7 @@ class SweepBar(Listener):
             self._console.print(f"{finished} finished run{'s' if finished > 1 else ''} skipped")
         if not groups:
             return
-        self._console.print(plan_table(groups, self._processes, in_turns=self._in_turns))
+        self._console.print(plan_table(groups, self._workers))
         if self._shows_bar:
             columns = (TextColumn("sweep"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeElapsedColumn())
             self._progress = Progress(*columns, console=self._console, transient=True)

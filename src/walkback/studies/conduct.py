@@ -31,7 +31,7 @@ from walkback.studies.results import AGAIN, ANSWERS, FUNCTIONAL, Results, close_
 from walkback.studies.scale import Scale
 from walkback.studies.shelf import baselines
 from walkback.studies.study import Study
-from walkback.training.plan import Group
+from walkback.training.group import Group
 from walkback.training.recipe import Recipe, resolve
 
 RUNS = "runs"

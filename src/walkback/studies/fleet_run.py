@@ -19,7 +19,7 @@ from walkback.studies.turns import turn
 from walkback.training.convoy import Convoy
 from walkback.training.driver import Driver, Trainer
 from walkback.training.fleet import Fleet
-from walkback.training.plan import Group
+from walkback.training.group import Group
 from walkback.training.single import Single
 
 if TYPE_CHECKING:

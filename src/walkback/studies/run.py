@@ -22,8 +22,9 @@ from walkback.studies import store
 from walkback.studies.fleet_run import common_epoch, train_group
 from walkback.studies.provenance import provenance
 from walkback.training.driver import Driver
+from walkback.training.group import Group, halves, suitable_threads
 from walkback.training.memory import is_out_of_memory
-from walkback.training.plan import Group, halves, plan, suitable_threads
+from walkback.training.plan import plan
 from walkback.training.recipe import Recipe, resolve
 
 

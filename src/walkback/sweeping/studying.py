@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from walkback.core.errors import WalkbackError
 from walkback.studies.conduct import RUNS, Settled, settle, unsettled
-from walkback.studies.run import Listener, Options, choose_device, plan_rest
+from walkback.studies.run import Listener, Options, plan_rest
 from walkback.studies.scale import Scale
 from walkback.studies.study import Study
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.sweep import Course, options_json, shared_memory
 from walkback.sweeping.sweep import Listener as SweepListener
 from walkback.sweeping.timings import keep_timings
-from walkback.training.plan import Group, evened, shared_out
+from walkback.training.group import Group
+from walkback.training.shares import Workers, evened, ready_first, shared_out
 
 SHARES = 2
 """Shares for each process: their times are predicted, so that the last one should not be long."""
@@ -24,8 +25,9 @@ SHARES = 2
 class Processes:
     """Settles the runs of studies in processes. Studies and scale are sent by name: they must be of the catalog."""
 
-    def __init__(self, count: int, listener: SweepListener):
-        self._count = count
+    def __init__(self, workers: Workers, listener: SweepListener):
+        self._workers = workers
+        self._count = workers.count
         self._listener = listener
 
     def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
@@ -50,16 +52,15 @@ class Processes:
             finally:
                 executor.close()
                 self._listener.close()
-            keep_timings(options, shares, course.ended, self._count, planning, time.monotonic() - start)
+            keep_timings(options, shares, course.ended, self._workers, planning, time.monotonic() - start)
             if failures:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
         # Whatever is still missing, such as for lack of time, is counted and not made.
         return settle(studies, scale, replace(options, max_seconds=0.0), Listener())
 
     def _shares(self, groups: Sequence[Group], options: Options) -> list[Group]:
-        if choose_device(options.device).type == "cuda":
-            # Each for itself: while one is trained, the next are compiled. The first are those that are ready first.
-            return sorted(groups, key=lambda group: group.ahead)
+        if self._workers.in_turns:
+            return ready_first(groups)
         begun = options.out / RUNS
         even = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
         return [_together(share) for share in shared_out(even, SHARES * self._count)]

@@ -16,8 +16,9 @@ from walkback.studies.run import Options, Result, choose_device, free_memory, pl
 from walkback.studies.store import open_run
 from walkback.sweeping.executor import Ended, Executor
 from walkback.sweeping.grid_file import GridFile
-from walkback.training.plan import Group, evened
+from walkback.training.group import Group
 from walkback.training.recipe import Recipe, resolve
+from walkback.training.shares import evened, ready_first
 
 TRIES_AGAIN = 3
 """How often a job whose worker was lost is given to another."""
@@ -82,7 +83,9 @@ def jobs_of(recipes: Sequence[Recipe], options: Options, at_once: int | None = N
     # Workers elsewhere may have a GPU where this machine has none; they plan again with the memory they find.
     is_elsewhere = options.device == "cuda" and not torch.cuda.is_available()
     groups = plan_rest(recipes, replace(options, resume=True, device="cpu" if is_elsewhere else options.device))
-    if at_once is None or options.device == "cuda" or choose_device(options.device).type == "cuda":
+    if options.device == "cuda" or choose_device(options.device).type == "cuda":
+        return ready_first(groups)
+    if at_once is None:
         return groups
     return evened(groups, at_once, is_begun=lambda recipe: (options.out / recipe.name).exists())
 

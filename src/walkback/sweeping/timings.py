@@ -11,7 +11,8 @@ from typing import Any
 from walkback.core.files import write_atomic
 from walkback.studies.provenance import provenance, without_paths
 from walkback.studies.run import Options, choose_device
-from walkback.training.plan import Group, wall_seconds
+from walkback.training.group import Group
+from walkback.training.shares import Workers
 
 TIMINGS = "timings.json"
 
@@ -20,7 +21,7 @@ def keep_timings(
     options: Options,
     groups: Sequence[Group],
     ended: Mapping[int, float],
-    processes: int,
+    workers: Workers,
     planning: float,
     seconds: float,
 ) -> None:
@@ -28,12 +29,18 @@ def keep_timings(
     device = choose_device(options.device)
     entry = {
         **provenance(device, without_paths(options.command)),
-        "processes": processes,
-        "planned_seconds": wall_seconds(groups, processes, in_turns=device.type == "cuda"),
+        "processes": workers.count,
+        "planned_seconds": workers.seconds(groups),
         "planning_seconds": planning,
         "seconds": seconds,
         "jobs": [
-            {"label": group.label, **group.costs, "ahead": group.ahead, "done_after": ended.get(job)}
+            {
+                "label": group.label,
+                "arch": str(group.recipes[0].config.arch),
+                **group.costs,
+                "ahead": group.ahead,
+                "done_after": ended.get(job),
+            }
             for job, group in enumerate(groups)
         ],
     }

@@ -87,7 +87,7 @@ def _options(job: dict[str, Any]) -> Options:
 
 def _noting(note: Callable[[str], None]) -> Listener:
     from walkback.studies.run import Listener
-    from walkback.training.plan import Group, back_off_text
+    from walkback.training.group import Group, back_off_text
 
     class Noting(Listener):
         def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:

@@ -24,8 +24,9 @@ from walkback.data.tensors import Tensors
 from walkback.studies import run as training
 from walkback.training.driver import prepare
 from walkback.training.fleet import Fleet
-from walkback.training.plan import Group, evened, shared_out, suitable_threads
+from walkback.training.group import Group, suitable_threads
 from walkback.training.recipe import Recipe, resolve
+from walkback.training.shares import evened, shared_out
 
 STEPS = 40
 METHODS = ("bp", "fa:site=input", "dfa:scale=unit_error,site=input")

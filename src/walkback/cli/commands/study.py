@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from walkback.studies.run import Options
     from walkback.studies.scale import Scale
     from walkback.studies.study import Study
+    from walkback.training.shares import Workers
 
 
 ON_A_GPU, CORES_EACH = 4, 4
@@ -109,24 +110,24 @@ def _settling(args: argparse.Namespace) -> Settles:
     """Here where one process is enough, and otherwise in several."""
     from walkback.studies.conduct import settle
 
-    count, in_turns = _processes(args)
-    if count == 1:
+    workers = _workers(args)
+    if workers.count == 1:
         return settle
     from walkback.cli.sweeping import SweepBar
     from walkback.sweeping.studying import Processes
 
-    return Processes(count, SweepBar(args.quiet or args.json, count, in_turns=in_turns))
+    return Processes(workers, SweepBar(args.quiet or args.json, workers))
 
 
-def _processes(args: argparse.Namespace) -> tuple[int, bool]:
-    """How many to train in, and whether they take turns on a GPU."""
+def _workers(args: argparse.Namespace) -> Workers:
     from walkback.core.machine import cores
     from walkback.studies.run import choose_device
     from walkback.sweeping.executor import threads
+    from walkback.training.shares import Workers
 
     is_gpu = choose_device(args.device).type == "cuda"
     usual = min(ON_A_GPU, cores() // CORES_EACH) if is_gpu else cores() // threads()
-    return args.processes or max(1, usual), is_gpu
+    return Workers(args.processes or max(1, usual), in_turns=is_gpu)
 
 
 def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
@@ -135,8 +136,7 @@ def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
 
     groups, done = plan_of(studies, scale, options)
     if groups or args.json:
-        count, in_turns = _processes(args)
-        print_plan(groups, args.json, count, in_turns=in_turns)
+        print_plan(groups, args.json, _workers(args))
     if done and not args.json:
         print(f"{done} more are trained already." if groups else f"All {done} runs are trained already.")
     return EXIT_DONE

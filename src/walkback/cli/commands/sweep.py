@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from walkback.studies.run import Options
     from walkback.sweeping.executor import Executor
-    from walkback.training.plan import Group
+    from walkback.training.group import Group
+    from walkback.training.shares import Workers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,27 +68,28 @@ def run(args: argparse.Namespace) -> int:
     from walkback.sweeping.executor import threads
     from walkback.sweeping.grid_file import read_grid
     from walkback.sweeping.sweep import jobs_of, recipes_of, shared_memory, sweep
+    from walkback.training.shares import ALONE, Workers
 
     recipes = recipes_of(read_grid(args.grid))
     command = ("walkback", *sys.argv[1:])
     paths = {"out": args.out, "data_root": args.data_root}
     options = Options(resume=True, device=args.device, memory=memory, command=command, **paths)
     at_once = args.jobs
-    processes, in_turns = 1, False
+    workers = ALONE
     if args.executor == "local":
         gpus = _gpus(choose_device(options.device))
         at_once = at_once or gpus or max(1, cores() // threads())
         options = shared_memory(options, -(-at_once // max(gpus, 1)))
-        processes, in_turns = at_once, gpus == 1
+        workers = Workers(at_once, in_turns=gpus == 1)
     if args.dry_run:
-        return _dry_run(jobs_of(recipes, options, at_once), args.json, processes, in_turns)
+        return _dry_run(jobs_of(recipes, options, at_once), args.json, workers)
 
     from rich.console import Console
 
     from walkback.cli.progress import result_table
     from walkback.cli.sweeping import SweepBar
 
-    bar = SweepBar(args.quiet or args.json, processes, in_turns=in_turns)
+    bar = SweepBar(args.quiet or args.json, workers)
     try:
         swept = sweep(recipes, options, _executor(args, options, at_once, slurm), at_once, bar)
     finally:
@@ -106,11 +108,11 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE if swept.is_done else EXIT_UNFINISHED
 
 
-def _dry_run(groups: Sequence[Group], as_json: bool, processes: int, in_turns: bool) -> int:
+def _dry_run(groups: Sequence[Group], as_json: bool, workers: Workers) -> int:
     if not as_json:
         from walkback.cli.progress import print_plan
 
-        print_plan(groups, False, processes, in_turns=in_turns)
+        print_plan(groups, False, workers)
         return EXIT_DONE
     for job, group in enumerate(groups, start=1):
         runs = {"methods": [r.method for r in group.recipes], "runs": [r.name for r in group.recipes]}
