@@ -35,9 +35,9 @@ CHEAP: dict[str, dict[str, Scalar]] = {"ep": {"steps": 6}}
 """Settings that make a rule quick, and still let credit reach every leaf; its mathematics has tests of its own."""
 EVERYWHERE = ("bp", "fa", "dfa")
 """Rules that are always tested on every network; the others are on `resmlp`, and on the rest in `make test-all`."""
-DRIVEN = ("dfa", "kp", "credit_bridge", "node_perturbation")
-"""Rules that ask all there is of a driver: fixed state, one that follows the weights, a learned one that is derived
-twice, and noise."""
+DRIVEN = ("dfa", "kp", "state_bridge", "node_perturbation")
+"""Rules that ask all there is of a driver: fixed state, one that follows the weights, a learned one, and noise. Those
+that are derived twice take long to trace; their fleets have a test among their own."""
 CPU = torch.device("cpu")
 
 

@@ -53,7 +53,11 @@ def small_memory(monkeypatch, most, after=0, error=ERRORS[0]):
     monkeypatch.setattr("walkback.studies.fleet_run.Fleet", Large)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error",
+    [pytest.param(error, marks=pytest.mark.slow if error is not ERRORS[0] else ()) for error in ERRORS],
+    ids=lambda error: type(error).__name__,
+)
 def test_a_fleet_is_halved_until_it_fits(tmp_path, monkeypatch, error):
     small_memory(monkeypatch, 2, error=error)
     heard = Heard()
@@ -122,6 +126,7 @@ def test_an_error_that_came_from_it_is_taken_for_it():
     with pytest.raises(RuntimeError) as caught:
         capture()
     assert is_out_of_memory(caught.value)
+    assert all(map(is_out_of_memory, ERRORS))
     assert not is_out_of_memory(RuntimeError("no"))
 
 
