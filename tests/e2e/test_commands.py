@@ -302,7 +302,7 @@ def stop_after_one_epoch(words):
         for driver in (Fleet, Single):
             real = driver.train_epoch
             patch.setattr(driver, "train_epoch", lambda self, tick, real=real: (ended.append(1), real(self, tick))[1])
-        patch.setattr("walkback.studies.run.time", types.SimpleNamespace(monotonic=lambda: 1e6 * len(ended)))
+        patch.setattr("walkback.studies.deadline.time", types.SimpleNamespace(monotonic=lambda: 1e6 * len(ended)))
         return main([*words, "--max-seconds", "1"])
 
 

@@ -12,7 +12,8 @@ import pytest
 from walkback.studies.conduct import recipes_of, studies_of
 from walkback.studies.run import Options
 from walkback.studies.scale import SMOKE
-from walkback.sweeping.timings import TIMINGS, keep_timings, timings
+from walkback.sweeping.timings import TIMINGS, Timings, timings
+from walkback.training.group import Group
 from walkback.training.shares import Workers
 
 NAMES = ("capacity-control", "fresh-b-null")
@@ -54,7 +55,7 @@ def test_what_was_planned_and_what_it_took_is_kept(conducted):
     assert 0 < entry["planning_seconds"] < entry["seconds"]
     assert entry["planned_seconds"] > 0
     ends = [job["done_after"] for job in entry["jobs"]]
-    assert max(ends) < entry["seconds"] - entry["planning_seconds"]
+    assert all(entry["planning_seconds"] < end < entry["seconds"] for end in ends)
     assert done.stderr.count(": done after ") == len(ends)
 
 
@@ -103,8 +104,34 @@ def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(t
     (tmp_path / TIMINGS).write_text("[{")
     assert timings(tmp_path) == []
     for count in (1, 2):
-        keep_timings(Options(tmp_path, device="cpu"), [], {}, Workers(2), 1.0, 3.0)
-        assert [entry["seconds"] for entry in timings(tmp_path)] == [3.0] * count
+        kept = Timings(Options(tmp_path, device="cpu", command=("walkback", str(count))), Workers(2))
+        kept.begin([])
+        kept.keep()
+        assert [entry["command"] for entry in timings(tmp_path)] == ["walkback 1", "walkback 2"][:count]
+
+
+def test_what_was_done_is_on_record_before_the_rest_is(tmp_path):
+    """As where the command is killed: its entry has the jobs that were done until then."""
+    recipes = recipes_of(studies_of(["floor"]).values(), SMOKE)
+    groups = [Group((recipe,), "single", 1.0, 0, 0) for recipe in recipes[:3]]
+    kept = Timings(Options(tmp_path, device="cpu"), Workers(2))
+    kept.begin(groups)
+    for job in (1, 0):
+        kept.done(job)
+    (entry,) = timings(tmp_path)
+    first, second, third = (job["done_after"] for job in entry["jobs"])
+    assert second <= first <= entry["seconds"]
+    assert third is None
+
+
+def test_no_time_for_all_of_it(tmp_path):
+    """Nobody is said to be done who is not, and it ends soon."""
+    done = walkback("study", NAMES[0], "--scale", "smoke", "--processes", 2, "--max-seconds", 0.01, "--out", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert ": done after " not in done.stderr
+    (entry,) = timings(tmp_path)
+    assert {job["done_after"] for job in entry["jobs"]} == {None}
+    assert not list((tmp_path / "runs").iterdir())
 
 
 def test_no_process_at_all_is_refused(tmp_path):

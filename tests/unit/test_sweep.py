@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from walkback.cli.training import memory_of
 from walkback.core.config import grid
 from walkback.core.errors import InputError
 from walkback.studies import store
+from walkback.studies.deadline import Deadline
 from walkback.studies.run import Options
 from walkback.sweeping import executor, sweep
 from walkback.sweeping.executor import Ended
@@ -183,6 +185,10 @@ def carry_out(out, executor, text=PAIR, at_once=None):
     return sweep.sweep(sweep.recipes_of(parse_grid(text)), options, executor, at_once, heard), heard.lines
 
 
+def grid_recipes(methods):
+    return sweep.recipes_of(parse_grid(f"methods: {methods}\n{SMALL}"))
+
+
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(sweep, "REST", 0.0)
@@ -226,6 +232,40 @@ class TestSweep:
         carry_out(tmp_path / "a", one, text, at_once=1)
         carry_out(tmp_path / "b", all_of_them, text)
         assert (one.most, all_of_them.most) == (1, 3)
+
+    def test_after_the_deadline_no_job_is_handed_out(self, impatient):
+        """Those that are out are waited for; a worker whose time was up is not said to be done."""
+        late = []
+
+        class Late(Deadline):
+            is_past = property(lambda self: bool(late))
+
+        class Ending(Scripted):
+            def wait(self, seconds):
+                late.append(True)
+                return super().wait(seconds)
+
+        work = Ending({0: [Report("done")], 1: [Report("stopped")]})
+        groups, heard, done = sweep.jobs_of(grid_recipes("[bp, fa, dfa]"), Options(Path("none"))), Heard(), []
+        failures = sweep.Course(groups, [{}] * 3, work, heard, Late(None), done.append).run(2)
+        assert heard.lines == [("ended", 0), ("said", 1, "stopped, the time is up")]
+        assert (failures, done, work.tries) == ([], [0], {0: 1, 1: 1})
+
+    def test_nor_is_one_waited_for_that_another_process_has(self, impatient):
+        late = []
+
+        class Late(Deadline):
+            is_past = property(lambda self: len(late) > 2)
+
+        class Ending(Scripted):
+            def wait(self, seconds):
+                late.append(True)
+                return super().wait(seconds)
+
+        groups = sweep.jobs_of(grid_recipes("bp"), Options(Path("none")))
+        work = Ending({0: [Report("taken", "by another")] * 99})
+        assert sweep.Course(groups, [{}], work, Heard(), Late(None)).run(1) == []
+        assert work.tries == {0: 3}
 
     def test_a_lost_job_is_tried_three_times_more(self, tmp_path):
         swept, lines = carry_out(tmp_path, work := Scripted({0: ["lost"] * 3}))

@@ -6,8 +6,6 @@ can be interrupted at any point; the next call goes on where it was.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,6 +23,7 @@ from walkback.render.save import MEASUREMENTS
 from walkback.render.story import Story
 from walkback.render.story_pages import save_story
 from walkback.studies import STUDIES, run, store
+from walkback.studies.deadline import Deadline
 from walkback.studies.laboratory import Laboratory
 from walkback.studies.observer import Watcher
 from walkback.studies.results import AGAIN, ANSWERS, FUNCTIONAL, Results, close_name
@@ -91,7 +90,7 @@ def settle(
     names: Collection[str] | None = None,
 ) -> Settled:
     """Train and measure what is missing below `options.out`, of the runs called `names` or of all."""
-    deadline = math.inf if options.max_seconds is None else time.monotonic() + options.max_seconds
+    deadline = Deadline(options.max_seconds)
     recipes = [recipe for recipe in recipes_of(studies.values(), scale) if names is None or recipe.name in names]
     folder = options.out / RUNS
     laboratory = _laboratory(options)
@@ -105,13 +104,14 @@ def settle(
     def measure(runs: Sequence[store.Run], data: Dataset) -> None:
         found = _of({run.name for run in runs}, jobs)
         laboratory.keep(found[0].recipe.source, data)
-        _measure(found, folder, run.Listener(), math.inf)
+        _measure(found, folder, run.Listener(), Deadline(None))
 
     # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at. And it is
     # measured as soon as it is trained: then only numbers are needed of it, however the rest ends.
     closely = _closely([*all_studies().values(), *studies.values()], scale)
     watcher = Watcher(closely=closely, finished=measure)
-    training = replace(options, out=folder, resume=True)
+    seconds = None if options.max_seconds is None else deadline.left
+    training = replace(options, out=folder, resume=True, max_seconds=seconds)
     run.train([recipe.config for recipe in left], training, listener, observer=watcher)
     results = tuple(run.result_of(recipe, folder) for recipe in recipes)
     done = {result.run for result in results if result.status == "done"}
@@ -277,11 +277,11 @@ def _refuse_unseen(recipes: Sequence[Recipe], closely: Mapping[str, Collection[i
                 raise InputError(f"{found.path} was trained without being measured after epoch {epoch}. {AGAIN}")
 
 
-def _measure(jobs: Sequence[Job], folder: Path, listener: run.Listener, deadline: float) -> int:
+def _measure(jobs: Sequence[Job], folder: Path, listener: run.Listener, deadline: Deadline) -> int:
     """Take what is missing, and return how much is left when the time is up."""
     missing = [job for job in jobs if not _is_settled(folder / job.recipe.name, job.name)]
     for done, job in enumerate(missing):
-        if time.monotonic() >= deadline:
+        if deadline.is_past:
             return len(missing) - done
         listener.measuring(job.recipe.name, done, len(missing))
         path = folder / job.recipe.name

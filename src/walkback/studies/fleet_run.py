@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from walkback.core.plain import plain
 from walkback.data.dataset import Dataset
 from walkback.studies import store
 from walkback.studies.checkpoints import arrays_of, as_numpy, snapshot_of
+from walkback.studies.deadline import Deadline, TimeIsUpError
 from walkback.studies.turns import turn
 from walkback.training.convoy import Convoy
 from walkback.training.driver import Driver, Trainer
@@ -41,7 +43,7 @@ def train_group(
     options: Options,
     listener: Listener,
     observer: Observer | None,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> None:
     """Train the group's models into `members`, one run for each, from `epoch` on."""
     try:
@@ -57,9 +59,11 @@ def train_group(
             driver.restore(snapshots)
         clock = _Clock(spent)
         seen = partial(observer.after_epoch, data=data, device=device) if observer else _unseen
-        driver.warm_up()
-        with turn(device) as waited:
-            clock.stood_still(waited)
+        with ExitStack() as stack:
+            # A network can take minutes to compile, and as long to have its turn: there is nothing to save yet.
+            with deadline.interrupts():
+                driver.warm_up()
+                clock.stood_still(stack.enter_context(turn(device)))
             if observer and driver.epoch == 0:
                 for part, own in _parts(driver, members):
                     observer.before_training(part, own, data, device)
@@ -69,6 +73,8 @@ def train_group(
         # The next fleet need not wait for what is measured now: that keeps the host busy, and a GPU hardly at all.
         if results is not None and observer:
             observer.after_training(members, data)
+    except TimeIsUpError:
+        return
     finally:
         for run in members:
             run.unlock()
@@ -101,7 +107,7 @@ def _epochs(
     options: Options,
     listener: Listener,
     seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]],
-    deadline: float | None,
+    deadline: Deadline,
 ) -> list[float] | None:
     """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
     total = driver.recipes[0].config.epochs
@@ -113,7 +119,7 @@ def _epochs(
         for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
             run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
         _refuse_to_go_on(driver, members, logs, clock)
-        is_late = deadline is not None and time.monotonic() >= deadline
+        is_late = deadline.is_past
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
             _save(driver, members, clock)
         if is_late and driver.epoch < total:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import explained
 from walkback.data.dataset import Dataset, DataSource
 from walkback.studies import store
+from walkback.studies.deadline import Deadline
 from walkback.studies.fleet_run import common_epoch, train_group
 from walkback.studies.provenance import provenance
 from walkback.training.driver import Driver
@@ -38,7 +38,7 @@ class Options:
     driver: Literal["auto", "single", "fleet"] = "auto"
     data_root: Path | None = None
     max_seconds: float | None = None
-    """Stop at the first checkpoint after this many seconds."""
+    """Stop at the first end of an epoch after this many seconds, or at once where none was begun."""
     checkpoint_seconds: float = 30.0
     """Save at the first epoch end after this many seconds."""
     memory: int | None = None
@@ -116,6 +116,7 @@ def train(
     observer: Observer | None = None,
 ) -> list[Result]:
     """Train every configuration and return their results in the order given."""
+    deadline = Deadline(options.max_seconds)
     recipes = [resolve(config, own_data) for config in configs]
     refuse_twins(recipes)
     runs = _existing(recipes, options)
@@ -126,7 +127,7 @@ def train(
         runs[recipe.name].drop_checkpoints()  # Left by a kill after the last file was written.
     todo = [recipe for recipe in recipes if recipe not in finished]
     if todo:
-        _train_all(todo, runs, options, listener, observer)
+        _train_all(todo, runs, options, listener, observer, deadline)
     return [result_of(recipe, options.out) for recipe in recipes]
 
 
@@ -198,6 +199,7 @@ def _train_all(
     options: Options,
     listener: Listener,
     observer: Observer | None,
+    deadline: Deadline,
 ) -> None:
     # Data comes first: where it is missing or damaged, nothing has been created yet.
     sources = {recipe.source for recipe in todo}
@@ -207,10 +209,9 @@ def _train_all(
     with explained(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
     listener.planned(groups, sum(_steps_left(g, e) for g, e in zip(groups, epochs, strict=True)))
-    deadline = time.monotonic() + options.max_seconds if options.max_seconds is not None else None
     waiting = deque(zip(groups, epochs, strict=True))
     while waiting:
-        if deadline is not None and time.monotonic() >= deadline:
+        if deadline.is_past:
             return
         group, epoch = waiting.popleft()
         listener.started(group)
@@ -271,7 +272,7 @@ def _train_group(
     options: Options,
     listener: Listener,
     observer: Observer | None,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> None:
     device = choose_device(options.device)
     for recipe in group.recipes:

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from walkback.core.errors import WalkbackError
 from walkback.studies.conduct import RUNS, Settled, settle, unsettled
+from walkback.studies.deadline import Deadline
 from walkback.studies.run import Listener, Options, plan_rest
 from walkback.studies.scale import Scale
 from walkback.studies.study import Study
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.sweep import Course, options_json, shared_memory
 from walkback.sweeping.sweep import Listener as SweepListener
-from walkback.sweeping.timings import keep_timings
+from walkback.sweeping.timings import Timings
 from walkback.training.group import Group
 from walkback.training.shares import Workers, evened, ready_first, shared_out
 
@@ -31,7 +32,8 @@ class Processes:
         self._listener = listener
 
     def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
-        start = time.monotonic()
+        timings, deadline = Timings(options, self._workers), Deadline(options.max_seconds)
+        until = None if options.max_seconds is None else time.time() + options.max_seconds
         recipes = unsettled(studies, scale, options)
         shared = shared_memory(options, self._count)
         groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
@@ -41,18 +43,18 @@ class Processes:
         shares = self._shares(groups, options)
         if rest:
             shares.append(Group(rest, "single", 0.0, 0, 0))
-        jobs = [self._job(share, studies, scale, shared) for share in shares]
+        jobs = [_job(share, studies, scale, shared, until) for share in shares]
         if jobs:
             self._listener.planned(shares, 0)
-            planning = time.monotonic() - start
+            timings.begin(shares)
             executor = LocalExecutor()
-            course = Course(shares, jobs, executor, self._listener)
+            course = Course(shares, jobs, executor, self._listener, deadline, timings.done)
             try:
                 failures = course.run(self._count)
             finally:
                 executor.close()
                 self._listener.close()
-            keep_timings(options, shares, course.ended, self._workers, planning, time.monotonic() - start)
+            timings.keep()
             if failures:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
         # Whatever is still missing, such as for lack of time, is counted and not made.
@@ -65,15 +67,18 @@ class Processes:
         even = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
         return [_together(share) for share in shared_out(even, SHARES * self._count)]
 
-    def _job(self, share: Group, studies: Mapping[str, Study], scale: Scale, options: Options) -> dict[str, object]:
-        return {
-            "options": options_json(options),
-            "studies": list(studies),
-            "scale": scale.name,
-            "runs": [recipe.name for recipe in share.recipes],
-            # By the clock on the wall: a share waits for its turn.
-            "until": None if options.max_seconds is None else time.time() + options.max_seconds,
-        }
+
+def _job(
+    share: Group, studies: Mapping[str, Study], scale: Scale, options: Options, until: float | None
+) -> dict[str, object]:
+    """`until` is by the clock on the wall: a share waits for its process."""
+    return {
+        "options": options_json(options),
+        "studies": list(studies),
+        "scale": scale.name,
+        "runs": [recipe.name for recipe in share.recipes],
+        "until": until,
+    }
 
 
 def _together(groups: Sequence[Group]) -> Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from walkback.core.files import explained
 from walkback.studies.audit import with_baselines
+from walkback.studies.deadline import Deadline
 from walkback.studies.run import Options, Result, choose_device, free_memory, plan_rest, refuse_twins, result_of
 from walkback.studies.store import open_run
 from walkback.sweeping.executor import Ended, Executor
@@ -26,6 +27,7 @@ REST = 2.0
 """Seconds before a job is tried again whose runs another process has."""
 LOOK = 0.5
 """Seconds between two looks at what rests."""
+NEVER = Deadline(None)
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,17 @@ def _clear_up(recipes: Sequence[Recipe], options: Options) -> None:
 class Course:
     """Which jobs wait, rest, are out, or failed."""
 
-    def __init__(self, groups: Sequence[Group], jobs: Sequence[dict[str, Any]], executor: Executor, listener: Listener):
-        """`jobs` are what workers are given, one for each of the groups."""
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        jobs: Sequence[dict[str, Any]],
+        executor: Executor,
+        listener: Listener,
+        deadline: Deadline = NEVER,
+        done: Callable[[int], None] = lambda job: None,
+    ):
+        """`jobs` are what workers are given, one for each of the groups. After the deadline none is handed out; `done`
+        is told of each that came to its end."""
         self._groups = groups
         self._jobs = jobs
         self._executor = executor
@@ -135,17 +146,16 @@ class Course:
         self._losses = [0] * len(groups)
         self._was_taken: set[int] = set()
         self._failures: dict[int, Failure] = {}
-        self._start = time.monotonic()
-        self.ended: dict[int, float] = {}
-        """Seconds after which each job was done."""
+        self._deadline = deadline
+        self._done = done
 
     def run(self, at_once: int) -> list[Failure]:
-        while self._waiting or self._resting or self._out:
+        while self._out or ((self._waiting or self._resting) and not self._deadline.is_past):
             now = time.monotonic()
             for job in [job for job, until in self._resting.items() if until <= now]:
                 del self._resting[job]
                 self._waiting.append(job)
-            while self._waiting and len(self._out) < at_once:
+            while self._waiting and len(self._out) < at_once and not self._deadline.is_past:
                 job = self._waiting.popleft()
                 self._executor.submit(job, self._jobs[job])
                 self._out.add(job)
@@ -179,8 +189,10 @@ class Course:
             self._resting[job] = time.monotonic() + REST
         elif report.status == "failed":
             self._fail(job, report.reason)
+        elif report.status == "stopped":
+            self._listener.said(job, "stopped, the time is up")
         else:
-            self.ended[job] = time.monotonic() - self._start
+            self._done(job)
             self._listener.ended(job)
 
     def _fail(self, job: int, reason: str) -> None:

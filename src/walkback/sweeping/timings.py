@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,35 +18,50 @@ from walkback.training.shares import Workers
 TIMINGS = "timings.json"
 
 
-def keep_timings(
-    options: Options,
-    groups: Sequence[Group],
-    ended: Mapping[int, float],
-    workers: Workers,
-    planning: float,
-    seconds: float,
-) -> None:
-    """`ended` has the seconds after which each job was done, where it was; `planning` went before them."""
-    device = choose_device(options.device)
-    entry = {
-        **provenance(device, without_paths(options.command)),
-        "processes": workers.count,
-        "planned_seconds": workers.seconds(groups),
-        "planning_seconds": planning,
-        "seconds": seconds,
-        "jobs": [
-            {
-                "label": group.label,
-                "arch": str(group.recipes[0].config.arch),
-                **group.costs,
-                "ahead": group.ahead,
-                "done_after": ended.get(job),
-            }
-            for job, group in enumerate(groups)
-        ],
-    }
-    path = options.out / TIMINGS
-    write_atomic(path, (json.dumps([*timings(options.out), entry], indent=1) + "\n").encode())
+class Timings:
+    """A command's entry, from its beginning on. It is written whenever a job is done: what is killed has one, too."""
+
+    def __init__(self, options: Options, workers: Workers):
+        self._start = time.monotonic()
+        self._out = options.out
+        self._workers = workers
+        self._earlier = timings(options.out)
+        self._origin = provenance(choose_device(options.device), without_paths(options.command))
+
+    def begin(self, groups: Sequence[Group]) -> None:
+        """The jobs are planned and about to be handed out."""
+        self._groups = groups
+        self._planning = self._seconds
+        self._done_after: dict[int, float] = {}
+
+    def done(self, job: int) -> None:
+        self._done_after[job] = self._seconds
+        self.keep()
+
+    def keep(self) -> None:
+        entry = {
+            **self._origin,
+            "processes": self._workers.count,
+            "planned_seconds": self._workers.seconds(self._groups),
+            "planning_seconds": self._planning,
+            "seconds": self._seconds,
+            "jobs": [
+                {
+                    "label": group.label,
+                    "arch": str(group.recipes[0].config.arch),
+                    **group.costs,
+                    "ahead": group.ahead,
+                    "done_after": self._done_after.get(job),
+                }
+                for job, group in enumerate(self._groups)
+            ],
+        }
+        write_atomic(self._out / TIMINGS, (json.dumps([*self._earlier, entry], indent=1) + "\n").encode())
+
+    @property
+    def _seconds(self) -> float:
+        """Since the command began, planning included."""
+        return time.monotonic() - self._start
 
 
 def timings(out: Path) -> list[dict[str, Any]]:

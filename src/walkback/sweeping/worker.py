@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class Report:
     """What a worker says at the end of a job."""
 
-    status: Literal["done", "taken", "failed"]
-    """`taken`: another process has these runs just now, perhaps a worker that was believed dead."""
+    status: Literal["done", "stopped", "taken", "failed"]
+    """`stopped`: the time was up; `taken`: another process has these runs just now, perhaps a worker that was believed
+    dead."""
     reason: str = ""
     notes: tuple[str, ...] = ()
     """What else whoever watches should know, such as that the memory was not enough at first."""
@@ -45,7 +46,7 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
     """Carry out a job; every error that Python can catch is in its report."""
     notes: list[str] = []
     try:
-        (_settle if "studies" in job else _train)(job, notes.append)
+        is_done = (_settle if "studies" in job else _train)(job, notes.append)
     except TakenError as error:
         report = Report("taken", str(error))
     except WalkbackError as error:
@@ -53,26 +54,30 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         report = Report("failed", f"{type(error).__name__}: {error}", tuple(notes))
     else:
-        report = Report("done", notes=tuple(notes))
+        report = Report("done" if is_done else "stopped", notes=tuple(notes))
     return report.to_json()
 
 
-def _train(job: dict[str, Any], note: Callable[[str], None]) -> None:
+def _train(job: dict[str, Any], note: Callable[[str], None]) -> bool:
+    """Whether every run is finished."""
     # Imported here, so that a worker whose installation is broken can say so.
     from walkback.core.config import RunConfig
     from walkback.studies import run
 
-    run.train([RunConfig.from_json(config) for config in job["configs"]], _options(job), _noting(note))
+    configs = [RunConfig.from_json(config) for config in job["configs"]]
+    results = run.train(configs, _options(job), _noting(note))
+    return all(result.status == "done" for result in results)
 
 
-def _settle(job: dict[str, Any], note: Callable[[str], None]) -> None:
+def _settle(job: dict[str, Any], note: Callable[[str], None]) -> bool:
+    """Whether every run is finished and measured."""
     from walkback.studies import conduct
     from walkback.studies.scale import scale_of
 
     studies, scale, options = conduct.studies_of(job["studies"]), scale_of(job["scale"]), _options(job)
     if job["until"] is not None:
         options = replace(options, max_seconds=max(0.0, job["until"] - time.time()))
-    conduct.settle(studies, scale, options, _noting(note), names=set(job["runs"]))
+    return conduct.settle(studies, scale, options, _noting(note), names=set(job["runs"])).is_done
 
 
 def _options(job: dict[str, Any]) -> Options:
@@ -101,6 +106,9 @@ def main(job: Path, report: Path) -> None:
     threading.Thread(target=_end_with_the_sweep, daemon=True).start()
     said = perform(json.loads(job.read_text()))
     write_atomic(report, json.dumps(said).encode())
+    if said["status"] == "stopped":
+        # What torch's compiler has still to do in processes of its own would be waited for.
+        os._exit(0)
 
 
 def _end_with_the_sweep() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
 from typing import NamedTuple
 
 import torch
@@ -51,6 +52,9 @@ class Fleet(Driver):
         """`stream` is for one that shares a GPU with other fleets: the stream that what it does is recorded on."""
         assert len({recipe.bucket() for recipe in recipes}) == 1, "a fleet's models must share their bucket"
         prepare(device)
+        if device.type == "cuda":
+            # Whoever is short of time may end a warm-up anywhere, and an import that was cut off cannot be repeated.
+            import_module("torch._inductor.compile_fx")
         first = recipes[0]
         self.recipes = tuple(recipes)
         self.epoch = 0
