@@ -28,7 +28,7 @@ from walkback.judge.functional import (
 )
 from walkback.measure import functional
 from walkback.measure.functional import correlations, differences, measure_functional, nudged
-from walkback.measure.inputs import regroup
+from walkback.measure.inputs import Groups, regroup
 from walkback.measure.subject import OwnSubject
 from walkback.studies import store
 from walkback.studies.laboratory import Laboratory
@@ -197,7 +197,7 @@ def test_a_sample_has_the_same_numbers_however_the_samples_are_cut(monkeypatch):
     whole = measure_functional(subject, groups, directions=8)
     monkeypatch.setitem(functional.CHUNK, "cpu", 2 * 8 * D * 7)
     cuts = [(x[a:b], y[a:b]) for a, b in itertools.pairwise([0, 3, 100, 101, 256])]
-    again = measure_functional(subject, cuts, directions=8)
+    again = measure_functional(subject, Groups(cuts), directions=8)
     first = measure_functional(subject, groups[:1], directions=8)
     for name in ("rho", "rho_one_sided", "rho_gradient", "rho_random", "nudge_credit", "nudge_gradient", "loss"):
         np.testing.assert_allclose(again.arrays[name], whole.arrays[name], rtol=1e-7, atol=1e-12, err_msg=name)
@@ -277,7 +277,7 @@ def test_with_a_cls_token_only_that_token_is_moved():
     data = recipe.source.load(None)
     x, y = data.train_x.double() / 255 - 0.5, data.train_y
     subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
-    taken = measure_functional(subject, [(x, y)], directions=8)
+    taken = measure_functional(subject, Groups([(x, y)]), directions=8)
     assert taken.facts["pool"] == "cls"
     assert taken.facts["features"] == 8
     seen = subject.double().run(x, y)
@@ -298,7 +298,7 @@ def test_maps_are_moved_as_a_whole():
     data = recipe.source.load(None)
     x, y = data.train_x.double() / 255 - 0.5, data.train_y
     subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
-    taken = measure_functional(subject, [(x, y)], directions=8)
+    taken = measure_functional(subject, Groups([(x, y)]), directions=8)
     assert taken.facts["features"] == math.prod(recipe.net.state_shape)
     assert taken.arrays["rho"].shape == (3, len(y))
     assert taken.arrays["rho_gradient"].mean() > 0.99

@@ -21,7 +21,7 @@ from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.measure.discover import subject_of
-from walkback.measure.inputs import regroup
+from walkback.measure.inputs import Groups, regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
@@ -77,7 +77,7 @@ def test_our_own_network_measures_as_its_trace():
     recipe = tiny.recipe("dfa", dtype="float32")
     data = recipe.source.load(None)
     subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
-    found = measure(subject, [(data.train_x, data.train_y)])
+    found = measure(subject, Groups([(data.train_x, data.train_y)]))
     replay = subject.double()
     seen = replay.run(data.train_x.double(), data.train_y)
     for layer, (a, g) in enumerate(zip(replay.credit(seen), seen.reference, strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 
 import foreign_models as models
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 import walkback as wb
 from walkback.core.measurements import GROUP
-from walkback.measure.inputs import regroup, sample_hash
+from walkback.measure.inputs import regroup
 
 
 @pytest.fixture
@@ -76,8 +77,14 @@ def test_every_number_format_is_hashed(dtype):
     groups = regroup([(x, None)], distinct=True)
     changed = x.clone()
     changed[-1, -1] = ~changed[-1, -1] if dtype == torch.bool else 7
-    assert sample_hash(groups) == sample_hash(regroup([(x[:100], None), (x[100:], None)], distinct=True))
-    assert sample_hash(groups) != sample_hash(regroup([(changed, None)], distinct=True))
+    assert groups.sample_hash == regroup([(x[:100], None), (x[100:], None)], distinct=True).sample_hash
+    assert groups.sample_hash != regroup([(changed, None)], distinct=True).sample_hash
+
+
+def test_the_hash_is_that_of_the_raw_bytes_group_by_group():
+    x, y = samples(300)
+    raw = b"".join(part[start : start + GROUP].numpy().tobytes() for start in (0, 128, 256) for part in (x, y))
+    assert regroup([(x, y)]).sample_hash == hashlib.sha256(raw).hexdigest()
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

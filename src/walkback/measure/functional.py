@@ -23,7 +23,7 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.core.rng import generator
-from walkback.measure.inputs import Groups, sample_hash
+from walkback.measure.inputs import Groups
 from walkback.measure.snapshot import choose_pool
 from walkback.measure.subject import Credit, OwnSubject
 from walkback.measure.vectors import cosines, norms, rows, units
@@ -87,7 +87,7 @@ def measure_functional(
         "pool": pool,
         "site": site,
         "labels": list(labels) if labels is not None else None,
-        "sample_hash": sample_hash(groups),
+        "sample_hash": groups.sample_hash,
         "found": list(subject.found),
         "skipped": list(subject.skipped),
         "features": h.shape[1],

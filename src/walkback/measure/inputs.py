@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -18,7 +19,34 @@ from walkback.core.measurements import GROUP
 WANTED, LEAST = 8, 2
 """Disjoint groups of samples that are asked for, and without which nothing is measured."""
 
-Groups = Sequence[tuple[Any, Tensor | None]]
+Group = tuple[Any, Tensor | None]
+"""Inputs and labels."""
+
+
+class Groups(Sequence[Group]):
+    """Disjoint groups of samples."""
+
+    def __init__(self, groups: Sequence[Group]):
+        self._groups = groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @overload
+    def __getitem__(self, index: int) -> Group: ...
+    @overload
+    def __getitem__(self, index: slice) -> Groups: ...
+    def __getitem__(self, index: int | slice) -> Group | Groups:
+        return Groups(self._groups[index]) if isinstance(index, slice) else self._groups[index]
+
+    @cached_property
+    def sample_hash(self) -> str:
+        """One hash of all samples and labels, in their order."""
+        state = hashlib.sha256()
+        for x, y in self._groups:
+            for leaf in [*leaves(x), *([y] if y is not None else [])]:
+                state.update(_bytes(leaf).numpy().data)
+        return state.hexdigest()
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -54,7 +82,7 @@ def leaves(x: Any) -> list[Tensor]:
     return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in leaves(part)]
 
 
-def regroup(batches: Iterable[Any], *, distinct: bool = False) -> list[tuple[Any, Tensor | None]]:
+def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
     """All samples in order, cut into groups of 128; the rest is a smaller last group.
 
     Refused are samples that do not fit together, fewer than two groups, numbers that are not finite, and samples that
@@ -80,16 +108,7 @@ def regroup(batches: Iterable[Any], *, distinct: bool = False) -> list[tuple[Any
     if not distinct:
         _refuse_repeats(x, y)
     starts = range(0, count, GROUP)
-    return [(_cut(x, start), None if y is None else _cut(y, start)) for start in starts]
-
-
-def sample_hash(groups: Groups) -> str:
-    """One hash of all samples and labels, in their order."""
-    state = hashlib.sha256()
-    for x, y in groups:
-        for leaf in [*leaves(x), *([y] if y is not None else [])]:
-            state.update(_bytes(leaf).numpy().data)
-    return state.hexdigest()
+    return Groups([(_cut(x, start), None if y is None else _cut(y, start)) for start in starts])
 
 
 def _refuse_few(count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
-from walkback.measure.inputs import Groups, pick, sample_hash
+from walkback.measure.inputs import Groups, pick
 from walkback.measure.refuse import FEW, refuse_mixing
 from walkback.measure.subject import Credit, FrozenPass, OwnSubject, Subject
 from walkback.measure.vectors import clamped_cosines, cosines, haar_std, norms, rows, units
@@ -66,7 +67,7 @@ def measure(
         "pool": taken[0].pool,
         "site": site,
         "labels": list(labels) if labels is not None else None,
-        "sample_hash": sample_hash(groups),
+        "sample_hash": groups.sample_hash,
         "found": list(subject.found),
         "skipped": [*subject.skipped, *([f"float64 replay: {why_not}"] if why_not else [])],
     }
@@ -156,10 +157,10 @@ def _arrays(groups: Sequence[Group]) -> dict[str, Array]:
     by_layer = [_layer(groups, index) for index in range(len(groups[0].seen.states))]
     found: dict[str, Array] = {name: np.stack([numbers[name] for numbers in by_layer]) for name in by_layer[0]}
     found |= _branches(groups) | _group_cosines(groups)
-    found["loss"] = torch.cat([group.seen.losses.double().cpu() for group in groups]).numpy()
+    found["loss"] = _numbers(torch.cat([group.seen.losses for group in groups]))
     if groups[0].seen.logits is not None:
-        found["correct"] = torch.cat([_right(group.seen) for group in groups]).numpy()
-        found["error_norm"] = torch.cat([norms(rows(_error(group.seen))).cpu() for group in groups]).numpy()
+        found["correct"] = _numbers(torch.cat([_right(group.seen) for group in groups]))
+        found["error_norm"] = _numbers(norms(rows(torch.cat([_error(group.seen) for group in groups]))))
     return found
 
 
@@ -168,7 +169,7 @@ def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
 
     def joined(values: Callable[[Group], Sequence[Tensor] | None]) -> Tensor | None:
         parts = [values(group) for group in groups]
-        return torch.cat([_pooled(p[index], groups[0].pool) for p in parts if p is not None]) if parts[0] else None
+        return _pooled(torch.cat([p[index] for p in parts if p is not None]), groups[0].pool) if parts[0] else None
 
     hidden, own = joined(lambda group: group.seen.states), joined(lambda group: group.seen.reference)
     assert hidden is not None
@@ -180,7 +181,7 @@ def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
         # Infinity less infinity: where float64 has a number, the model's own format was outgrown on the way.
         found["hidden_norm"] = torch.where(broken & norms(wide).isfinite(), torch.inf, found["hidden_norm"])
     if groups[0].pool == "cls":
-        found["hidden_norm_all"] = torch.cat([norms(rows(group.seen.states[index])) for group in groups])
+        found["hidden_norm_all"] = norms(rows(torch.cat([group.seen.states[index] for group in groups])))
     # The float64 gradient where there is one, else the model's own.
     reference = joined(lambda group: group.replay.reference if group.replay else None)
     if reference is not None:
@@ -205,7 +206,7 @@ def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
     if groups[0].fresh is not None:
         # Mean cosine under each fresh draw of the feedback.
         found["null_fresh"] = torch.cat([g.fresh[index] for g in groups if g.fresh is not None], dim=1).nanmean(1)
-    return {name: values.double().cpu().numpy() for name, values in found.items()}
+    return {name: _numbers(values) for name, values in found.items()}
 
 
 def _branches(groups: Sequence[Group]) -> dict[str, Array]:
@@ -213,12 +214,9 @@ def _branches(groups: Sequence[Group]) -> dict[str, Array]:
     passes = [(group.replay or group.seen).states for group in groups]
     if len(passes[0]) < 2 or len({state.shape for state in passes[0]}) > 1:
         return {}
-    pool = groups[0].pool
-    added = (
-        torch.cat([norms(_pooled(states[block + 1].double() - states[block].double(), pool)) for states in passes])
-        for block in range(len(passes[0]) - 1)
-    )
-    return {"branch_norm": torch.stack(list(added)).cpu().numpy()}
+    whole = (torch.cat(layer).double() for layer in zip(*passes, strict=True))  # Two at a time are held.
+    added = [norms(_pooled(after - before, groups[0].pool)) for before, after in pairwise(whole)]
+    return {"branch_norm": _numbers(torch.stack(added))}
 
 
 def _group_means(values: Tensor, full: int) -> Tensor:
@@ -240,9 +238,14 @@ def _group_cosines(groups: Sequence[Group]) -> dict[str, Array]:
 def _right(seen: FrozenPass) -> Tensor:
     assert seen.logits is not None
     assert seen.y is not None
-    return torch.eq(seen.logits.argmax(-1), seen.y).double().cpu()
+    return torch.eq(seen.logits.argmax(-1), seen.y)
 
 
 def _error(seen: FrozenPass) -> Tensor:
     assert seen.error is not None
     return seen.error
+
+
+def _numbers(values: Tensor) -> Array:
+    found: Array = values.double().cpu().numpy()
+    return found

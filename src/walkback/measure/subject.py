@@ -78,7 +78,8 @@ def finish(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> Froze
             f"The model returns logits of shape {tuple(logits.shape)} for {len(y)} labels, not [samples, classes]. "
             "For another output or loss, give step_fn=(model, batch) -> per-sample loss."
         )
-    if y.is_floating_point() or int(y.min()) < 0 or int(y.max()) >= logits.shape[1]:
+    low, high = torch.stack(y.aminmax()).tolist()
+    if y.is_floating_point() or low < 0 or high >= logits.shape[1]:
         raise InputError(f"Labels must be whole numbers from 0 to {logits.shape[1] - 1}, as the model has that many.")
     target = one_hot(y, logits.shape[1]).to(logits.dtype)
     error = softmax_error(logits.detach(), target)

@@ -13,20 +13,23 @@ def rows(values: Tensor) -> Tensor:
 
 def norms(values: Tensor) -> Tensor:
     """L2 norm of each row, without under- or overflow on the way; NaN where the row has one, infinite where it is."""
-    largest = values.abs().amax(-1)
-    usable = (largest > 0) & largest.isfinite()
-    safe = torch.where(usable, largest, 1.0)
-    found = torch.linalg.vector_norm(values / safe[..., None], dim=-1) * safe
-    return torch.where(usable, found, largest)
+    largest = _largest(values)
+    found = torch.linalg.vector_norm(values / largest, dim=-1) * largest.squeeze(-1)
+    # A row of zeros and one that holds infinity give NaN here, and are as long as their largest number.
+    return torch.where(found.isnan(), largest.squeeze(-1), found)
 
 
 def units(values: Tensor) -> Tensor:
     """Each row at length 1; NaN where it is zero or not finite."""
-    largest = values.abs().amax(-1, keepdim=True)
-    # A row divided by NaN is NaN throughout.
-    scaled = values / torch.where((largest > 0) & largest.isfinite(), largest, torch.nan)
+    scaled = values / _largest(values)
     made: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return made
+
+
+def _largest(values: Tensor) -> Tensor:
+    """Of each row, by size; NaN where it has one."""
+    found: Tensor = torch.linalg.vector_norm(values, torch.inf, dim=-1, keepdim=True)
+    return found
 
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detect import Sight
 from walkback.measure.discover import Blocks, subject_of
 from walkback.measure.foreign import ForeignSubject, StepFn
-from walkback.measure.inputs import regroup, sample_hash
+from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import Pool, measure
 from walkback.measure.subject import Credit
@@ -186,7 +186,7 @@ class Watch:
             "protocol": self._protocol,
             "thresholds": asdict(self._thresholds),
             "found": list(self._subject.found),
-            "sample_hash": sample_hash(self._groups),
+            "sample_hash": self._groups.sample_hash,
             **provenance(self._subject.device, ()),
         }
 
