@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
@@ -42,7 +44,9 @@ same way wherever a run is continued."""
 
 def flat_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> GraphModule:
     """The same function as a list of tensor operations, without those whose results are not used."""
-    program = make_fx(lambda *given: function(*given))(*inputs)
+    # With one mode for the shapes of all results; else torch makes one for each, which takes as long as the tracing.
+    with tracing(TracingContext(FakeTensorMode())):
+        program = make_fx(lambda *given: function(*given))(*inputs)
     program.graph.eliminate_dead_code()
     spare_norm_products(program)
     program.recompile()

@@ -32,7 +32,7 @@ STILL_MOVED = 0.6
 """Share of the small operations' bytes that compiled ones still move."""
 LOOKING = {"cpu": 0.07, "cuda": 0.15}
 """Evaluation and detectors after every epoch, as a share of it."""
-START_SECONDS = (0.3, 8e-3)
+START_SECONDS = (0.3, 5e-3)
 """To build, trace and record a fleet: at the least, and for each operation of one model's step."""
 EAGER_LAUNCH = 6e-6
 """Seconds for each operation of a traced step on the CPU."""
