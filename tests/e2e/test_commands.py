@@ -164,6 +164,22 @@ class TestTrain:
         assert [row["methods"] for row in found] == [["bp", "bp:shell=bp"], ["dfa"]]
         assert contents(here) == {}
 
+    def test_a_plan_of_the_rest_counts_the_epochs_that_are_left(self, here, capsys):
+        words = ["train", "--method", "bp", "dfa", *TINY, "--driver", "single"]
+        assert stop_after_one_epoch(words) == 2
+        capsys.readouterr()
+        assert main([*words, "--dry-run", "--resume", "--json"]) == 0
+        begun, other = rows(capsys.readouterr().out)
+        assert (begun["epochs"], other["epochs"]) == (1, 2)
+        assert main([*words, "--dry-run", "--resume"]) == 0
+        assert "  1 of 2  " in capsys.readouterr().out
+        assert main([*words, "--dry-run"]) == 3
+        assert "exists already. Add --resume" in capsys.readouterr().err
+        assert main([*words, "--resume"]) == 0
+        capsys.readouterr()
+        assert main([*words, "--dry-run", "--resume"]) == 0
+        assert capsys.readouterr().out == "Nothing is left to train: every run is finished.\n"
+
     def test_settings_may_be_given_either_way(self, here, capsys):
         short = ["train", "--epochs", "1", "--json"]
         others = ["arch.d=8", "arch.depth=2", "data.train=256", "data.test=64"]

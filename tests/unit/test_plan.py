@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tiny
 from walkback.training import plan as planning
 from walkback.training import shares
 from walkback.training.count import count_step
-from walkback.training.group import halves
+from walkback.training.group import Group, halves
 from walkback.training.plan import plan
 from walkback.training.shares import Workers, evened, ready_first, shared_out
 from walkback.training.speed import Speed
@@ -295,6 +297,27 @@ def test_small_fleets_are_trained_side_by_side_as_many_as_are_allowed(count, siz
     for group in found:
         again = groups(list(group.recipes))
         assert [each.fleets for each in again] == [group.fleets], "a worker that is given one plans the same"
+
+
+@given(st.integers(0, 8), st.integers(0, 8))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_behind_a_group_takes_no_time_again(first, second):
+    """Going on twice is going on from the second; tracing and compiling have to be done again."""
+    whole = Group((tiny.recipe(epochs=9),), "fleet", seconds=11.0, memory=1, flops=10, ahead=2.0)
+    rest = whole.gone_on_from(first)
+    assert (rest.done, rest.epochs_left, rest.ahead) == (first, 9 - first, 2.0)
+    assert rest.seconds == pytest.approx(2 + 9 - first)
+    assert rest.costs["operations"] == 10 * rest.steps_left == 10 * (9 - first) * tiny.recipe().steps_per_epoch
+    again = rest.gone_on_from(second)
+    assert again.seconds == pytest.approx(whole.gone_on_from(second).seconds)
+    assert again.done == second
+
+
+def test_a_group_whose_last_epoch_is_done_has_nothing_left():
+    whole = Group((tiny.recipe(epochs=9),), "fleet", seconds=11.0, memory=1, flops=10, ahead=2.0)
+    done = whole.gone_on_from(9)
+    assert (done.steps_left, done.seconds) == (0, 2.0)
+    assert done.gone_on_from(9) == done
 
 
 @pytest.mark.usefixtures("abreast")

@@ -95,7 +95,8 @@ def plan_table(groups: Sequence[Group], workers: Workers = ALONE) -> Table:
     for heading in ("epochs", "time", "memory"):
         table.add_column(heading, justify="right")
     for group in groups:
-        epochs = str(group.recipes[0].config.epochs)
+        whole = group.recipes[0].config.epochs
+        epochs = f"{group.epochs_left} of {whole}" if group.done else str(whole)
         memory = f"{group.memory / 2**20:,.0f} MiB"
         count = len(group.fleets)
         driver = group.driver if count == 1 else f"{count} fleets"
@@ -106,7 +107,8 @@ def plan_table(groups: Sequence[Group], workers: Workers = ALONE) -> Table:
 def print_plan(groups: Sequence[Group], as_json: bool, workers: Workers = ALONE) -> None:
     """What `--dry-run` prints: a table, or an object for each fleet."""
     if not as_json:
-        Console(highlight=False).print(plan_table(groups, workers))
+        nothing = "Nothing is left to train: every run is finished."
+        Console(highlight=False).print(plan_table(groups, workers) if groups else nothing)
         return
     for group in groups:
         print(json.dumps({**group.costs, "methods": [recipe.method for recipe in group.recipes]}))

@@ -37,7 +37,6 @@ def common_epoch(runs: Sequence[store.Run | None]) -> int:
 def train_group(
     group: Group,
     members: Sequence[store.Run],
-    epoch: int,
     data: Dataset,
     device: torch.device,
     options: Options,
@@ -45,14 +44,14 @@ def train_group(
     observer: Observer | None,
     deadline: Deadline,
 ) -> None:
-    """Train the group's models into `members`, one run for each, from `epoch` on."""
+    """Train the group's models into `members`, one run for each, from the epoch on that it was planned from."""
     try:
         for run in members:
             run.lock()
-        if common_epoch(members) != epoch:
+        if common_epoch(members) != group.done:
             raise store.TakenError(f"Another process has just trained {members[0].path}. Give the same command again.")
         driver = _driver(group, data, device)
-        saved = [run.rewind(epoch) for run in members]
+        saved = [run.rewind(group.done) for run in members]
         spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
         snapshots = [snapshot_of(checkpoint) for checkpoint in saved if checkpoint]
         if snapshots:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -26,6 +26,8 @@ from walkback.training.group import Group, halves, suitable_threads
 from walkback.training.memory import is_out_of_memory
 from walkback.training.plan import plan
 from walkback.training.recipe import Recipe, resolve
+
+NOTHING: Mapping[str, store.Run] = {}
 
 
 @dataclass(frozen=True)
@@ -135,15 +137,21 @@ def plan_rest(recipes: Sequence[Recipe], options: Options) -> list[Group]:
     """The fleets of those runs that are not finished, in the company they were begun in."""
     runs = _existing(recipes, options)
     todo = [recipe for recipe in recipes if recipe.name not in runs or not runs[recipe.name].is_done]
-    return make_plan(todo, _companies(todo, runs), options)
+    return make_plan(todo, options, runs)
 
 
-def make_plan(recipes: Sequence[Recipe], keys: Sequence[Any], options: Options) -> list[Group]:
-    """The fleets for these recipes on the chosen device."""
+def make_plan(recipes: Sequence[Recipe], options: Options, runs: Mapping[str, store.Run] = NOTHING) -> list[Group]:
+    """The fleets for these recipes on the chosen device; those of `runs` go on from their last checkpoint."""
     device = choose_device(options.device)
     free = free_memory(device)
     memory = free if options.memory is None else min(free, options.memory)
-    return plan(recipes, keys, options.driver, device, memory, predict=options.predict)
+    companies = _companies(recipes, runs)
+    groups = plan(recipes, companies, options.driver, device, memory, predict=options.predict)
+    return [_begun(group, runs) for group in groups]
+
+
+def _begun(group: Group, runs: Mapping[str, store.Run]) -> Group:
+    return group.gone_on_from(common_epoch([runs.get(recipe.name) for recipe in group.recipes]))
 
 
 def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
@@ -204,26 +212,24 @@ def _train_all(
     # Data comes first: where it is missing or damaged, nothing has been created yet.
     sources = {recipe.source for recipe in todo}
     data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
-    groups = make_plan(todo, _companies(todo, runs), options)
-    epochs = [_common_epoch(group, runs) for group in groups]
+    groups = make_plan(todo, options, runs)
     with explained(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
-    listener.planned(groups, sum(_steps_left(g, e) for g, e in zip(groups, epochs, strict=True)))
-    waiting = deque(zip(groups, epochs, strict=True))
+    listener.planned(groups, sum(group.steps_left for group in groups))
+    waiting = deque(groups)
     while waiting:
         if deadline.is_past:
             return
-        group, epoch = waiting.popleft()
+        group = waiting.popleft()
         listener.started(group)
-        if epoch:
-            listener.resumed(group, epoch)
+        if group.done:
+            listener.resumed(group, group.done)
         source = data[group.recipes[0].source]
-        if _fits(group, partial(_train_group, group, epoch, runs, source, options, listener, observer, deadline)):
+        if _fits(group, partial(_train_group, group, runs, source, options, listener, observer, deadline)):
             continue
         # Its models go on from their last checkpoint, in smaller company.
-        parts = [(part, _common_epoch(part, runs)) for part in halves(group)]
-        steps = sum(_steps_left(*part) for part in parts) - _steps_left(group, epoch)
-        listener.backed_off(group, [part for part, _ in parts], steps)
+        parts = [_begun(part, runs) for part in halves(group)]
+        listener.backed_off(group, parts, sum(part.steps_left for part in parts) - group.steps_left)
         waiting.extendleft(reversed(parts))
 
 
@@ -248,25 +254,15 @@ def _fits(group: Group, work: Callable[[], None]) -> bool:
     return False
 
 
-def _companies(todo: Sequence[Recipe], runs: dict[str, store.Run]) -> list[tuple[str, ...]]:
+def _companies(todo: Sequence[Recipe], runs: Mapping[str, store.Run]) -> list[tuple[str, ...]]:
     """The fleet each run belongs to; one killed before its first checkpoint is known to its companions only."""
     own = {recipe.name: runs[recipe.name].company() if recipe.name in runs else () for recipe in todo}
     told = {name: company for company in own.values() for name in company}
     return [own[recipe.name] or told.get(recipe.name, ()) for recipe in todo]
 
 
-def _steps_left(group: Group, epoch: int) -> int:
-    first = group.recipes[0]
-    return (first.config.epochs - epoch) * first.steps_per_epoch
-
-
-def _common_epoch(group: Group, runs: dict[str, store.Run]) -> int:
-    return common_epoch([runs.get(recipe.name) for recipe in group.recipes])
-
-
 def _train_group(
     group: Group,
-    epoch: int,
     runs: dict[str, store.Run],
     data: Dataset,
     options: Options,
@@ -279,7 +275,7 @@ def _train_group(
         if recipe.name not in runs:
             runs[recipe.name] = store.create(options.out / recipe.name, _record(recipe, data, device, options))
     members = [runs[recipe.name] for recipe in group.recipes]
-    train_group(group, members, epoch, data, device, options, listener, observer, deadline)
+    train_group(group, members, data, device, options, listener, observer, deadline)
 
 
 def _record(recipe: Recipe, data: Dataset, device: torch.device, options: Options) -> dict[str, Any]:

@@ -31,6 +31,21 @@ class Group:
     """Of its seconds those for which it does not need the GPU yet: it is traced and compiled."""
     sizes: tuple[int, ...] = ()
     """Of its fleets, where it has several."""
+    done: int = 0
+    """Epochs that are behind it; its seconds are for those that are left."""
+
+    @property
+    def epochs_left(self) -> int:
+        return self.recipes[0].config.epochs - self.done
+
+    @property
+    def steps_left(self) -> int:
+        return self.epochs_left * self.recipes[0].steps_per_epoch
+
+    def gone_on_from(self, epoch: int) -> Group:
+        """The same group with so many epochs done, and the time it takes from there."""
+        share = (self.recipes[0].config.epochs - epoch) / self.epochs_left if self.epochs_left else 0.0
+        return replace(self, done=epoch, seconds=self.ahead + share * (self.seconds - self.ahead))
 
     @property
     def fleets(self) -> list[tuple[Recipe, ...]]:
@@ -40,13 +55,13 @@ class Group:
     @property
     def costs(self) -> dict[str, object]:
         """As `--json` prints them."""
-        first = self.recipes[0]
         return {
             "driver": self.driver,
             "fleets": [len(fleet) for fleet in self.fleets],
+            "epochs": self.epochs_left,
             "seconds": self.seconds,
             "memory": self.memory,
-            "operations": self.flops * first.config.epochs * first.steps_per_epoch,
+            "operations": self.flops * self.steps_left,
         }
 
     @property

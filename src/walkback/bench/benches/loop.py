@@ -84,7 +84,7 @@ def _recipes(options: Options, source: Tensors) -> list[Recipe]:
 def _plan(recipes: Sequence[Recipe], device: torch.device, share: int) -> list[Group]:
     memory = training.free_memory(device) // share
     how = training.Options(Path(), device="cuda" if device.type == "cuda" else "cpu", memory=memory)
-    return training.make_plan(recipes, [()] * len(recipes), how)
+    return training.make_plan(recipes, how)
 
 
 def _one_after_the_other(groups: Sequence[Group], source: Tensors, device: torch.device) -> Callable[[], None]:

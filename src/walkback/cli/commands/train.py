@@ -62,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _dry_run(args: argparse.Namespace, configs: list[RunConfig]) -> int:
     from walkback.cli.progress import print_plan
-    from walkback.studies.run import Options, make_plan, refuse_twins
+    from walkback.studies.run import Options, plan_rest, refuse_twins
     from walkback.training.recipe import resolve
 
     recipes = [resolve(config) for config in configs]
     refuse_twins(recipes)
-    options = Options(out=args.out, device=args.device, driver=args.driver, memory=memory_of(args.memory))
-    print_plan(make_plan(recipes, [()] * len(recipes), options), as_json=args.json)
+    options = Options(args.out, args.resume, args.device, args.driver, memory=memory_of(args.memory))
+    print_plan(plan_rest(recipes, options), as_json=args.json)
     return EXIT_DONE
