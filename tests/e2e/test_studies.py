@@ -126,12 +126,13 @@ def test_what_was_done_is_on_record_before_the_rest_is(tmp_path):
 
 def test_no_time_for_all_of_it(tmp_path):
     """Nobody is said to be done who is not, and it ends soon."""
-    done = walkback("study", NAMES[0], "--scale", "smoke", "--processes", 2, "--max-seconds", 0.01, "--out", tmp_path)
+    out = tmp_path / "new"
+    done = walkback("study", NAMES[0], "--scale", "smoke", "--processes", 2, "--max-seconds", 0.01, "--out", out)
     assert done.returncode == 2, done.stderr
     assert ": done after " not in done.stderr
-    (entry,) = timings(tmp_path)
+    (entry,) = timings(out)
     assert {job["done_after"] for job in entry["jobs"]} == {None}
-    assert not list((tmp_path / "runs").iterdir())
+    assert not list((out / "runs").iterdir())
 
 
 def test_no_process_at_all_is_refused(tmp_path):

@@ -129,7 +129,7 @@ class TestGridFile:
         with pytest.raises(InputError, match="Could not read"):
             read_grid(tmp_path / "none.yaml")
         (tmp_path / "picture").write_bytes(b"\x89\xff\xfe")
-        with pytest.raises(InputError, match="it is not text"):
+        with pytest.raises(InputError, match="it is not UTF-8 text"):
             read_grid(tmp_path / "picture")
 
 

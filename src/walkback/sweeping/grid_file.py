@@ -14,6 +14,7 @@ import yaml
 
 from walkback.core.config import PARTS, RunConfig, grid
 from walkback.core.errors import InputError, unknown
+from walkback.core.files import explained
 from walkback.core.settings import Scalar
 
 KEYS = ("methods", "arch", "data", "seeds", "epochs", "settings", "baselines")
@@ -50,11 +51,8 @@ class GridFile:
 
 def read_grid(path: Path) -> GridFile:
     """Read and check a grid's file."""
-    try:
+    with explained(path, "read"):
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise InputError(f"Could not read {path}: {reason}. Name a grid's file, such as grid.yaml.") from error
     try:
         return parse_grid(text)
     except yaml.YAMLError as error:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from walkback.core.files import write_atomic
+from walkback.core.files import explained, write_atomic
 from walkback.studies.provenance import provenance, without_paths
 from walkback.studies.run import Options, choose_device
 from walkback.training.group import Group
@@ -56,6 +56,8 @@ class Timings:
                 for job, group in enumerate(self._groups)
             ],
         }
+        with explained(self._out, "create"):
+            self._out.mkdir(parents=True, exist_ok=True)
         write_atomic(self._out / TIMINGS, (json.dumps([*self._earlier, entry], indent=1) + "\n").encode())
 
     @property
