@@ -71,6 +71,20 @@ class TestDeadline:
             ignoring()
         assert 0.05 <= heard[0] < time.monotonic() - start - 0.5 * AGAIN
 
+    def test_an_error_that_a_library_makes_of_it_is_the_same(self):
+        def wrapping():
+            try:
+                wait_in_small_steps()
+            except TimeIsUpError as error:
+                raise RuntimeError("compiling failed") from error
+
+        with pytest.raises(TimeIsUpError), Deadline(0.05).interrupts():
+            wrapping()
+
+    def test_errors_in_time_are_what_they_are(self):
+        with pytest.raises(RuntimeError, match="no memory"), Deadline(LONG).interrupts():
+            raise RuntimeError("no memory")
+
     def test_nothing_is_interrupted_afterwards(self):
         before = signal.getsignal(signal.SIGALRM)
         with Deadline(0.05).interrupts():

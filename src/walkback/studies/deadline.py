@@ -46,6 +46,11 @@ class Deadline:
         timer = signal.setitimer(signal.ITIMER_REAL, self.left, AGAIN)
         try:
             yield
+        except Exception as error:
+            if self.is_past:
+                # What a library makes of being interrupted; whatever else it is will be met again.
+                raise TimeIsUpError from error
+            raise
         finally:
             signal.setitimer(signal.ITIMER_REAL, *timer)
             signal.signal(signal.SIGALRM, before)
