@@ -93,6 +93,12 @@ class TestDeadline:
         assert signal.getsignal(signal.SIGALRM) is before
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
+    @pytest.mark.parametrize("seconds", [1e6, 1e18, 1e300, float("inf")])
+    def test_years_are_waited_for(self, seconds):
+        with Deadline(seconds).interrupts():
+            signal.raise_signal(signal.SIGALRM) if seconds < float("inf") else None
+            time.sleep(0.01)
+
     def test_after_it_nothing_is_begun(self):
         with pytest.raises(TimeIsUpError), Deadline(0.0).interrupts():
             pytest.fail("was begun")

@@ -12,6 +12,8 @@ from types import FrameType
 
 AGAIN = 1.0
 """Seconds after which it is said once more: raised inside of a destructor, the first time was ignored."""
+SOON, LATE = 1e-3, 1e6
+"""Seconds for which a timer is set at the least (and later than the deadline, for clocks differ) and at the most."""
 
 
 class TimeIsUpError(BaseException):
@@ -42,8 +44,9 @@ class Deadline:
             return
         if self.is_past:
             raise TimeIsUpError
-        before = signal.signal(signal.SIGALRM, _say)
-        timer = signal.setitimer(signal.ITIMER_REAL, self.left, AGAIN)
+        before = signal.signal(signal.SIGALRM, self._say)
+        # A timer of 0 seconds never rings, and one of years is refused.
+        timer = signal.setitimer(signal.ITIMER_REAL, min(self.left + SOON, LATE), AGAIN)
         try:
             yield
         except Exception as error:
@@ -55,6 +58,6 @@ class Deadline:
             signal.setitimer(signal.ITIMER_REAL, *timer)
             signal.signal(signal.SIGALRM, before)
 
-
-def _say(_number: int, _frame: FrameType | None) -> None:
-    raise TimeIsUpError
+    def _say(self, _number: int, _frame: FrameType | None) -> None:
+        if self.is_past:
+            raise TimeIsUpError
