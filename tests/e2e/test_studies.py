@@ -12,7 +12,9 @@ import pytest
 from walkback.studies.conduct import recipes_of, studies_of
 from walkback.studies.run import Options
 from walkback.studies.scale import SMOKE
+from walkback.sweeping.sweep import options_json
 from walkback.sweeping.timings import TIMINGS, Timings, timings
+from walkback.sweeping.worker import perform
 from walkback.training.group import Group
 from walkback.training.shares import Workers
 
@@ -133,6 +135,20 @@ def test_no_time_for_all_of_it(tmp_path):
     (entry,) = timings(out)
     assert {job["done_after"] for job in entry["jobs"]} == {None}
     assert not list((out / "runs").iterdir())
+
+
+def test_a_worker_whose_time_is_up_says_that_it_stopped(tmp_path):
+    """And one that has nothing left to do says that it is done, however late it is."""
+    (name, *_) = (recipe.name for recipe in recipes_of(studies_of(["floor"]).values(), SMOKE))
+    job = {
+        "options": options_json(Options(tmp_path, device="cpu")),
+        "studies": ["floor"],
+        "scale": "smoke",
+        "until": 0.0,
+    }
+    assert perform({**job, "runs": [name]})["status"] == "stopped"
+    assert not (tmp_path / "runs" / name).exists()
+    assert perform({**job, "runs": []})["status"] == "done"
 
 
 def test_no_process_at_all_is_refused(tmp_path):
