@@ -109,6 +109,21 @@ class TestLife:
         run.drop_previous()
         assert run.checkpoint_epochs() == {0: "", 2: RESUME}
 
+    def test_one_that_goes_away_under_a_reader_is_no_damage(self, tmp_path, monkeypatch):
+        """As where a plan is made of a run that another process trains: it has just been replaced by a newer one."""
+        run = make(tmp_path / "a-run", 1)
+        save(run, 2)
+        real = store.safetensors.safe_open
+
+        def late(path, framework):
+            run.drop_previous()
+            return real(path, framework)
+
+        monkeypatch.setattr(store.safetensors, "safe_open", late)
+        assert run.checkpoint_epochs() == {0: "", 2: RESUME}
+        (run.path / RESUME).unlink()
+        assert run.company() == ()
+
     @pytest.mark.parametrize("epoch", [0, 1, 2])
     def test_rewinding_forgets_what_came_after(self, tmp_path, epoch):
         run = make(tmp_path / "a-run", 1)

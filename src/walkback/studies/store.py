@@ -170,8 +170,8 @@ class Run:
         """The epochs that can be gone on from, and their files; 0 (the beginning) is always among them."""
         found = {0: ""}
         for name in (PREVIOUS, RESUME):
-            if (self.path / name).exists():
-                found[int(self._facts(name)["epoch"])] = name
+            if facts := self._facts(name):
+                found[int(facts["epoch"])] = name
         return found
 
     def rewind(self, epoch: int) -> Checkpoint | None:
@@ -182,6 +182,7 @@ class Run:
             self.truncate_log(0)
             return None
         facts = self._facts(name)
+        assert facts is not None, "whoever holds the lock is alone with the checkpoints"
         arrays = read_arrays(self.path / name)
         fleet = tuple(json.loads(facts["fleet"]))
         found = Checkpoint(epoch, int(facts["log_bytes"]), fleet, float(facts["seconds"]), arrays)
@@ -197,16 +198,20 @@ class Run:
     def company(self) -> tuple[str, ...]:
         """The runs this one was trained with so far; empty before its first checkpoint."""
         for name in (RESUME, PREVIOUS):
-            if (self.path / name).exists():
-                return tuple(json.loads(self._facts(name)["fleet"]))
+            if facts := self._facts(name):
+                return tuple(json.loads(facts["fleet"]))
         return ()
 
-    def _facts(self, name: str) -> dict[str, str]:
+    def _facts(self, name: str) -> dict[str, str] | None:
+        """What a checkpoint says of itself; None where there is none, as when another process, which has the run, has
+        just put a newer one in its place."""
         path = self.path / name
         try:
             with safetensors.safe_open(path, "np") as file:
                 facts: dict[str, str] = file.metadata() or {}
             int(facts["epoch"]), int(facts["log_bytes"]), float(facts["seconds"]), json.loads(facts["fleet"])
+        except FileNotFoundError:
+            return None
         except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
             raise damaged(self.path, f"{name} cannot be read ({error})") from error
         if facts.get("digest") != self.record["digest"]:
