@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from walkback.core.errors import InputError
 from walkback.studies import store
 from walkback.studies.deadline import Deadline
 from walkback.studies.run import Options
-from walkback.sweeping import executor, sweep
+from walkback.sweeping import executor, studying, sweep
 from walkback.sweeping.executor import Ended
 from walkback.sweeping.grid_file import parse_grid, read_grid
 from walkback.sweeping.ray_executor import RayExecutor
@@ -250,6 +251,15 @@ class TestSweep:
         failures = sweep.Course(groups, [{}] * 3, work, heard, Late(None), done.append).run(2)
         assert heard.lines == [("ended", 0), ("said", 1, "stopped, the time is up")]
         assert (failures, done, work.tries) == ([], [0], {0: 1, 1: 1})
+
+    def test_a_share_of_one_fleet_is_that_fleet(self):
+        """With the epochs that it has behind it, and the fleets it consists of."""
+        one, other = sweep.jobs_of(grid_recipes("[bp, dfa]"), Options(Path("none")))
+        begun = replace(one, sizes=(1,), done=1)
+        assert studying._together([begun]) is begun
+        both = studying._together([begun, other])
+        assert both.recipes == (*one.recipes, *other.recipes)
+        assert both.seconds == one.seconds + other.seconds
 
     def test_nor_is_one_waited_for_that_another_process_has(self, impatient):
         late = []

@@ -83,6 +83,8 @@ def _job(
 
 def _together(groups: Sequence[Group]) -> Group:
     """Fleets that one process trains, one after the other."""
+    if len(groups) == 1:
+        return groups[0]
     return Group(
         recipes=tuple(recipe for group in groups for recipe in group.recipes),
         driver=groups[0].driver,
