@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -106,9 +107,7 @@ def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(t
     (tmp_path / TIMINGS).write_text("[{")
     assert timings(tmp_path) == []
     for count in (1, 2):
-        kept = Timings(Options(tmp_path, device="cpu", command=("walkback", str(count))), Workers(2))
-        kept.begin([])
-        kept.keep()
+        Timings(Options(tmp_path, device="cpu", command=("walkback", str(count))), Workers(2), [], 0.0).keep()
         assert [entry["command"] for entry in timings(tmp_path)] == ["walkback 1", "walkback 2"][:count]
 
 
@@ -116,8 +115,7 @@ def test_what_was_done_is_on_record_before_the_rest_is(tmp_path):
     """As where the command is killed: its entry has the jobs that were done until then."""
     recipes = recipes_of(studies_of(["floor"]).values(), SMOKE)
     groups = [Group((recipe,), "single", 1.0, 0, 0) for recipe in recipes[:3]]
-    kept = Timings(Options(tmp_path, device="cpu"), Workers(2))
-    kept.begin(groups)
+    kept = Timings(Options(tmp_path, device="cpu"), Workers(2), groups, time.monotonic())
     for job in (1, 0):
         kept.done(job)
     (entry,) = timings(tmp_path)

@@ -26,8 +26,9 @@ def wait_in_small_steps():
 
 
 class TestDeadline:
-    def test_without_one_there_is_always_time(self):
-        never = Deadline(None)
+    @pytest.mark.parametrize("seconds", [None, float("inf")])
+    def test_without_one_there_is_always_time(self, seconds):
+        never = Deadline(seconds)
         assert not never.is_past
         assert never.left == float("inf")
         with never.interrupts():
@@ -93,10 +94,10 @@ class TestDeadline:
         assert signal.getsignal(signal.SIGALRM) is before
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
-    @pytest.mark.parametrize("seconds", [1e6, 1e18, 1e300, float("inf")])
+    @pytest.mark.parametrize("seconds", [1e6, 1e18, 1e300])
     def test_years_are_waited_for(self, seconds):
         with Deadline(seconds).interrupts():
-            signal.raise_signal(signal.SIGALRM) if seconds < float("inf") else None
+            signal.raise_signal(signal.SIGALRM)
             time.sleep(0.01)
 
     def test_after_it_nothing_is_begun(self):

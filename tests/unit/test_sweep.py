@@ -139,7 +139,7 @@ class Scripted:
 
     def __init__(self, mishaps=None):
         self.mishaps = {job: list(each) for job, each in (mishaps or {}).items()}
-        self.out, self.tries, self.most, self.is_closed = [], Counter(), 0, False
+        self.out, self.tries, self.most, self.waits, self.is_closed = [], Counter(), 0, 0, False
 
     def submit(self, number, job):
         self.out.append((number, job))
@@ -147,6 +147,7 @@ class Scripted:
         self.most = max(self.most, len(self.out))
 
     def wait(self, seconds):
+        self.waits += 1
         number, job = self.out.pop(0)
         mishaps = self.mishaps.get(number, [])
         mishap = mishaps.pop(0) if mishaps else None
@@ -158,6 +159,17 @@ class Scripted:
 
     def close(self):
         self.is_closed = True
+
+
+class UntilWaits(Deadline):
+    """The time is up when the work was waited for so often."""
+
+    def __init__(self, work, count):
+        self.work, self.count = work, count
+
+    @property
+    def is_past(self):
+        return self.work.waits >= self.count
 
 
 class Heard(sweep.Listener):
@@ -236,19 +248,9 @@ class TestSweep:
 
     def test_after_the_deadline_no_job_is_handed_out(self, impatient):
         """Those that are out are waited for; a worker whose time was up is not said to be done."""
-        late = []
-
-        class Late(Deadline):
-            is_past = property(lambda self: bool(late))
-
-        class Ending(Scripted):
-            def wait(self, seconds):
-                late.append(True)
-                return super().wait(seconds)
-
-        work = Ending({0: [Report("done")], 1: [Report("stopped")]})
+        work = Scripted({0: [Report("done")], 1: [Report("stopped")]})
         groups, heard, done = sweep.jobs_of(grid_recipes("[bp, fa, dfa]"), Options(Path("none"))), Heard(), []
-        failures = sweep.Course(groups, [{}] * 3, work, heard, Late(None), done.append).run(2)
+        failures = sweep.Course(groups, [{}] * 3, work, heard, UntilWaits(work, 1), done.append).run(2)
         assert heard.lines == [("ended", 0), ("said", 1, "stopped, the time is up")]
         assert (failures, done, work.tries) == ([], [0], {0: 1, 1: 1})
 
@@ -262,19 +264,9 @@ class TestSweep:
         assert both.seconds == one.seconds + other.seconds
 
     def test_nor_is_one_waited_for_that_another_process_has(self, impatient):
-        late = []
-
-        class Late(Deadline):
-            is_past = property(lambda self: len(late) > 2)
-
-        class Ending(Scripted):
-            def wait(self, seconds):
-                late.append(True)
-                return super().wait(seconds)
-
         groups = sweep.jobs_of(grid_recipes("bp"), Options(Path("none")))
-        work = Ending({0: [Report("taken", "by another")] * 99})
-        assert sweep.Course(groups, [{}], work, Heard(), Late(None)).run(1) == []
+        work = Scripted({0: [Report("taken", "by another")] * 99})
+        assert sweep.Course(groups, [{}], work, Heard(), UntilWaits(work, 3)).run(1) == []
         assert work.tries == {0: 3}
 
     def test_a_lost_job_is_tried_three_times_more(self, tmp_path):

@@ -23,7 +23,7 @@ from walkback.render.save import MEASUREMENTS
 from walkback.render.story import Story
 from walkback.render.story_pages import save_story
 from walkback.studies import STUDIES, run, store
-from walkback.studies.deadline import Deadline
+from walkback.studies.deadline import NEVER, Deadline
 from walkback.studies.laboratory import Laboratory
 from walkback.studies.observer import Watcher
 from walkback.studies.results import AGAIN, ANSWERS, FUNCTIONAL, Results, close_name
@@ -104,14 +104,13 @@ def settle(
     def measure(runs: Sequence[store.Run], data: Dataset) -> None:
         found = _of({run.name for run in runs}, jobs)
         laboratory.keep(found[0].recipe.source, data)
-        _measure(found, folder, run.Listener(), Deadline(None))
+        _measure(found, folder, run.Listener(), NEVER)
 
     # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at. And it is
     # measured as soon as it is trained: then only numbers are needed of it, however the rest ends.
     closely = _closely([*all_studies().values(), *studies.values()], scale)
     watcher = Watcher(closely=closely, finished=measure)
-    seconds = None if options.max_seconds is None else deadline.left
-    training = replace(options, out=folder, resume=True, max_seconds=seconds)
+    training = replace(options, out=folder, resume=True, max_seconds=deadline.left)
     run.train([recipe.config for recipe in left], training, listener, observer=watcher)
     results = tuple(run.result_of(recipe, folder) for recipe in recipes)
     done = {result.run for result in results if result.status == "done"}

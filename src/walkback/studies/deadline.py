@@ -21,7 +21,7 @@ class TimeIsUpError(BaseException):
 
 
 class Deadline:
-    """So many seconds from now; None: never."""
+    """So many seconds from now; None, or infinitely many: never."""
 
     def __init__(self, seconds: float | None):
         self._at = math.inf if seconds is None else time.monotonic() + seconds
@@ -61,3 +61,6 @@ class Deadline:
     def _say(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_past:
             raise TimeIsUpError
+
+
+NEVER = Deadline(None)

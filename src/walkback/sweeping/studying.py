@@ -32,7 +32,7 @@ class Processes:
         self._listener = listener
 
     def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
-        timings, deadline = Timings(options, self._workers), Deadline(options.max_seconds)
+        start, deadline = time.monotonic(), Deadline(options.max_seconds)
         until = None if options.max_seconds is None else time.time() + options.max_seconds
         recipes = unsettled(studies, scale, options)
         shared = shared_memory(options, self._count)
@@ -46,7 +46,7 @@ class Processes:
         jobs = [_job(share, studies, scale, shared, until) for share in shares]
         if jobs:
             self._listener.planned(shares, 0)
-            timings.begin(shares)
+            timings = Timings(options, self._workers, shares, start)
             executor = LocalExecutor()
             course = Course(shares, jobs, executor, self._listener, deadline, timings.done)
             try:

@@ -12,7 +12,7 @@ import torch
 
 from walkback.core.files import explained
 from walkback.studies.audit import with_baselines
-from walkback.studies.deadline import Deadline
+from walkback.studies.deadline import NEVER, Deadline
 from walkback.studies.run import Options, Result, choose_device, free_memory, plan_rest, refuse_twins, result_of
 from walkback.studies.store import open_run
 from walkback.sweeping.executor import Ended, Executor
@@ -27,7 +27,6 @@ REST = 2.0
 """Seconds before a job is tried again whose runs another process has."""
 LOOK = 0.5
 """Seconds between two looks at what rests."""
-NEVER = Deadline(None)
 
 
 @dataclass(frozen=True)

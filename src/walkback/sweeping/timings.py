@@ -21,18 +21,16 @@ TIMINGS = "timings.json"
 class Timings:
     """A command's entry, from its beginning on. It is written whenever a job is done: what is killed has one, too."""
 
-    def __init__(self, options: Options, workers: Workers):
-        self._start = time.monotonic()
+    def __init__(self, options: Options, workers: Workers, groups: Sequence[Group], start: float):
+        """The jobs are planned and about to be handed out; the command began at `start`, by the monotonic clock."""
         self._out = options.out
         self._workers = workers
-        self._earlier = timings(options.out)
-        self._origin = provenance(choose_device(options.device), without_paths(options.command))
-
-    def begin(self, groups: Sequence[Group]) -> None:
-        """The jobs are planned and about to be handed out."""
         self._groups = groups
+        self._start = start
         self._planning = self._seconds
         self._done_after: dict[int, float] = {}
+        self._earlier = timings(options.out)
+        self._origin = provenance(choose_device(options.device), without_paths(options.command))
 
     def done(self, job: int) -> None:
         self._done_after[job] = self._seconds
