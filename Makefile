@@ -10,11 +10,12 @@ DATA ?= .data
 install: $(STAMP)
 
 # constraints.txt says which versions, and why.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml packages/walkback-protocol/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "walkback needs Python 3.11 or newer; '$(PYTHON)' is older. Set PYTHON=python3.12 or the like."; exit 3; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[dev,docs]' -e packages/walkback-protocol
 	touch $@
 
 demo: install

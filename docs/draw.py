@@ -21,20 +21,20 @@ import torch
 import torch.nn.functional as F
 
 import walkback as wb
-from walkback.core.config import RunConfig
+from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
-from walkback.judge.functional import Functional, functional_layers
+from walkback.judge.finite_steps import Functional, functional_layers
 from walkback.judge.layers import Credit
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.functional import measure_functional
+from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
-from walkback.render.drawing import draw
-from walkback.render.story import Figure, Plot, Series
-from walkback.studies.store import Run
-from walkback.training.recipe import Recipe, resolve
+from walkback.report.figures import draw
+from walkback.report.study_report import Figure, Plot, Series
+from walkback.runs.store import Run
+from walkback.training.resolved_run import Recipe, resolve
 
 FOLDER = Path(__file__).parent / "pictures"
 LIMITS = DiagnosticThresholds()

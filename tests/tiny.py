@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from walkback.core.config import grid
+from walkback.core.configuration import grid
 from walkback.core.settings import Choice, Scalar
 from walkback.credit import RULES
 from walkback.data.tensors import NAME as OWN_DATA
 from walkback.data.tensors import Tensors, from_tensors
 from walkback.nets import ARCHS
 from walkback.training.driver import Snapshot, Trainer
-from walkback.training.recipe import Recipe, resolve
+from walkback.training.resolved_run import Recipe, resolve
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

@@ -7,20 +7,21 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from walkback.core.config import RunConfig, grid
+from walkback.core.configuration import RunConfig, grid
 from walkback.core.errors import unknown
+from walkback.core.plugins import load_registered
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from walkback.auditing.audit import Audit
     from walkback.data.tensors import Tensors
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
     from walkback.measure.subject import FrozenPass
-    from walkback.render.story import Story
-    from walkback.studies.audit import Audit
-    from walkback.studies.run import Listener, Options, Result
-    from walkback.studies.store import Run
+    from walkback.report.study_report import Story
+    from walkback.runs.store import Run
+    from walkback.runs.train_runs import Listener, Options, Result
 
 
 def train(
@@ -42,12 +43,12 @@ def train(
     k-th epoch and write what they see into its log; this changes nothing else.
     Returns one result per run, methods outermost.
     """
-    from walkback.studies import run
-    from walkback.studies.observer import Watcher
+    from walkback.auditing.epoch_monitor import Watcher
+    from walkback.runs import train_runs
 
     configs, options, own_data = _asked(methods, arch, data, seeds, settings)
     observer = None if watch is None else Watcher(every=watch)
-    return run.train(configs, options, listener or run.Listener(), own_data, observer)
+    return train_runs.train(configs, options, listener or train_runs.Listener(), own_data, observer)
 
 
 def audit(
@@ -66,12 +67,14 @@ def audit(
 
     Takes what `train` takes. The runs, a card for each and an overview of all (`audit.html`) lie below `out`.
     """
-    from walkback.studies import run
-    from walkback.studies.audit import audit as carry_out
-    from walkback.studies.diagnosis import Judging
+    from walkback.auditing.audit import audit as carry_out
+    from walkback.judge.options import JudgeOptions
+    from walkback.runs import train_runs
 
     configs, options, own_data = _asked(methods, arch, data, seeds, settings)
-    return carry_out(configs, options, Judging(thresholds, protocol, null), listener or run.Listener(), own_data)
+    return carry_out(
+        configs, options, JudgeOptions(thresholds, protocol, null), listener or train_runs.Listener(), own_data
+    )
 
 
 def study(
@@ -89,14 +92,13 @@ def study(
     stored. Other settings are fields of `Options` (device, data_root, max_seconds, ...); where the time was up before
     the end there are no stories yet, and the same call goes on.
     """
-    from walkback.studies import conduct, run
-    from walkback.studies.scale import scale_of
+    from walkback.runs.train_runs import Options
 
-    studies = conduct.studies_of([name] if isinstance(name, str) else name)
-    if render:
-        return conduct.tell(studies, scale_of(scale), Path(out))
-    options = run.Options(**_how({**settings, "out": out}))
-    return conduct.conduct(studies, scale_of(scale), options, listener or run.Listener()).stories
+    options = Options(**_how({**settings, "out": out}))
+    found: tuple[Story, ...] = load_registered("walkback.functions", "function", "study")(
+        [name] if isinstance(name, str) else name, scale, options, listener, render=render
+    )
+    return found
 
 
 def _asked(
@@ -107,7 +109,7 @@ def _asked(
     settings: Mapping[str, Any],
 ) -> tuple[list[RunConfig], Options, Tensors | None]:
     """What a grid's keywords ask for: the configurations, how to train them, and data that were handed over."""
-    from walkback.studies.run import Options
+    from walkback.runs.train_runs import Options
 
     names = {field.name for field in fields(Options)}
     how = _how({name: value for name, value in settings.items() if name in names})
@@ -118,7 +120,7 @@ def _asked(
 
 def _how(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `Options`, paths made of strings."""
-    from walkback.studies.run import Options
+    from walkback.runs.train_runs import Options
 
     known = [field.name for field in fields(Options)]
     for name in settings:
@@ -165,14 +167,15 @@ def diagnose(
     frozen pass (states, reference, error, ...) to credits a_0..a_L. `blocks` names the residual blocks where they are
     not found; `step_fn(model, batch)` gives per-sample losses where the model is no plain classifier.
     """
-    from walkback.studies.diagnosis import Judging, diagnose_model
+    from walkback.auditing.diagnose_model import diagnose_model
+    from walkback.judge.options import JudgeOptions
 
     accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc, "bp_acc": bp_acc}
     return diagnose_model(
         model,
         eval_batches,
         accuracies,
-        Judging(thresholds, protocol, null),
+        JudgeOptions(thresholds, protocol, null),
         method_name=method_name,
         notes=notes,
         credit=credit,
@@ -184,6 +187,6 @@ def diagnose(
 
 def load(path: str | Path) -> Run:
     """Open a finished run: `.record`, `.log()`, `.model()` and `.rule_state()` (numpy arrays by leaf name)."""
-    from walkback.studies.store import open_run
+    from walkback.runs.store import open_run
 
     return open_run(Path(path))

@@ -11,7 +11,7 @@ import torch
 import tiny
 from walkback.training.driver import Snapshot
 from walkback.training.fleet import Fleet
-from walkback.training.recipe import Recipe
+from walkback.training.resolved_run import Recipe
 from walkback.training.single import Single
 
 PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.driven_pairs())

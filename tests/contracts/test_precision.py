@@ -8,12 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import tiny
+from walkback.auditing.measure_run import look
 from walkback.data.feed import TestSet
-from walkback.measure.detect import Detectors
-from walkback.studies.laboratory import look
+from walkback.measure.detector_readings import Detectors
 from walkback.training.driver import Driver, prepare, products
 from walkback.training.fleet import Fleet
-from walkback.training.recipe import Recipe
+from walkback.training.resolved_run import Recipe
 from walkback.training.single import Single
 
 ON, OFF = (True, True), (False, False)

@@ -14,7 +14,7 @@ import tiny
 from walkback.credit.perlinear import feedback_linear
 from walkback.credit.rule import CreditRule, transport
 from walkback.training.fleet import Fleet
-from walkback.training.optim import cosine
+from walkback.training.optimisers import cosine
 from walkback.training.single import Single
 
 

@@ -17,7 +17,7 @@ from walkback.credit.trace import Trace, trace
 from walkback.data.feed import Feed
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves
-from walkback.training.recipe import Recipe
+from walkback.training.resolved_run import Recipe
 
 PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.pairs())
 EXACT_RULES = ["bp", "sham"]

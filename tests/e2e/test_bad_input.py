@@ -18,8 +18,8 @@ import walkback
 from dying import contents
 from walkback.cli.main import main
 from walkback.data.cifar_spec import SOURCE_FILE
-from walkback.studies import store
-from walkback.studies.run import Listener
+from walkback.runs import store
+from walkback.runs.train_runs import Listener
 
 SIZES = ["--data", "prototypes:train=256,test=64", "--arch", "resmlp:d=8,depth=2"]
 TINY = [*SIZES, "--epochs", "2", "--set", "batch=32"]

@@ -16,8 +16,8 @@ from fake_measurements import ALL
 
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.render.audit_page.page import audit_page
-from walkback.render.cells import tidy
+from walkback.report.audit_page.page import audit_page
+from walkback.report.cells import tidy
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 LONG = "dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"

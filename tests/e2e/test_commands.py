@@ -318,7 +318,7 @@ def stop_after_one_epoch(words):
         for driver in (Fleet, Single):
             real = driver.train_epoch
             patch.setattr(driver, "train_epoch", lambda self, tick, real=real: (ended.append(1), real(self, tick))[1])
-        patch.setattr("walkback.studies.deadline.time", types.SimpleNamespace(monotonic=lambda: 1e6 * len(ended)))
+        patch.setattr("walkback.runs.deadline.time", types.SimpleNamespace(monotonic=lambda: 1e6 * len(ended)))
         return main([*words, "--max-seconds", "1"])
 
 
@@ -419,7 +419,7 @@ class TestImports:
             ("from walkback.cli.main import main; assert main(['ls', 'methods']) == 0", {"torch", "numpy"}),
             ("from walkback.cli.main import main; assert main(['ls', 'archs', '--json']) == 0", {"torch", "numpy"}),
             ("from walkback.cli.main import main; assert main(['nonsense']) == 3", {"torch", "numpy", "rich"}),
-            ("import walkback.studies.store", {"torch"}),
+            ("import walkback.runs.store", {"torch"}),
         ],
     )
     def test_what_needs_no_torch_imports_none(self, tmp_path, code, absent):

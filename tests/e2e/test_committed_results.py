@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from walkback.cli.main import main
-from walkback.render.story_pages import STORY
-from walkback.studies import conduct
-from walkback.studies.scale import PAPER
+from walkback.report.study_pages import STORY
+from walkback_papers import run_studies
+from walkback_papers.scale import PAPER
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "paper"
@@ -90,8 +90,8 @@ def test_the_reproduction_is_what_the_generator_writes():
 
 
 def test_every_run_is_needed_by_a_study_and_has_no_weights():
-    studies = conduct.studies_of(TOLD)
-    needed = {recipe.name for recipe in conduct.recipes_of(studies.values(), PAPER)}
+    studies = run_studies.studies_of(TOLD)
+    needed = {recipe.name for recipe in run_studies.recipes_of(studies.values(), PAPER)}
     runs = {path.name: path for path in (RESULTS / "runs").iterdir()}
     assert runs.keys() == needed
     for path in runs.values():

@@ -27,11 +27,11 @@ from walkback.cli.main import COMMANDS, Parser
 from walkback.core.version import __version__
 from walkback.credit import RULES
 from walkback.judge.checks import CHECKS
-from walkback.judge.functional import CONTROL
+from walkback.judge.finite_steps import CONTROL
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.functional import DIRECTIONS, NUDGE, STEP
+from walkback.measure.finite_steps import DIRECTIONS, NUDGE, STEP
 from walkback.measure.snapshot import FRESH_DRAWS
-from walkback.studies import STUDIES
+from walkback_papers import STUDIES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

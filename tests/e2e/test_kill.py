@@ -17,8 +17,8 @@ import pytest
 import walkback
 from dying import DIED, contents
 from walkback.core.errors import InputError
-from walkback.studies import store
-from walkback.studies.run import Listener
+from walkback.runs import store
+from walkback.runs.train_runs import Listener
 
 DRIVERS = pytest.mark.parametrize("driver", ["fleet", pytest.param("single", marks=pytest.mark.slow)])
 SMALL = {"arch": "resmlp:d=12,depth=2", "data": "prototypes:train=128,test=64", "batch": 16, "checkpoint_seconds": 0}

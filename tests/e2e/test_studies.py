@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from walkback.studies.conduct import recipes_of, studies_of
-from walkback.studies.run import Options
-from walkback.studies.scale import SMOKE
+from walkback.runs.train_runs import Options
 from walkback.sweeping.sweep import options_json
-from walkback.sweeping.timings import TIMINGS, Timings, timings
 from walkback.sweeping.worker import perform
-from walkback.training.group import Group
-from walkback.training.shares import Workers
+from walkback.training.planning.fleet_plan import Group
+from walkback.training.planning.load_balance import Workers
+from walkback_papers.run_studies import recipes_of, studies_of
+from walkback_papers.scale import SMOKE
+from walkback_papers.timings import TIMINGS, Timings, timings
 
 NAMES = ("capacity-control", "fresh-b-null")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dying import contents
-from walkback.studies import store
-from walkback.studies.run import Options
+from walkback.runs import store
+from walkback.runs.train_runs import Options
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.grid_file import parse_grid
 from walkback.sweeping.sweep import Listener, recipes_of, sweep

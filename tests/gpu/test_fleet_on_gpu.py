@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tiny
-from walkback.training.convoy import Convoy
 from walkback.training.fleet import Fleet
+from walkback.training.gpu.concurrent_fleets import Convoy
 from walkback.training.single import Single
 
 pytestmark = [
@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.fixture(params=["traced", "compiled"])
 def compiled(request, monkeypatch):
     """These trainings are too short for compiling to pay; it is decided for them."""
-    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: request.param == "compiled")
+    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: request.param == "compiled")
 
 
 @pytest.mark.usefixtures("compiled")

@@ -7,9 +7,9 @@ import torch
 
 import tiny
 from walkback.training.driver import prepare
-from walkback.training.fine_products import FINE_PRODUCT, MIXED, SMALL, SQUARE, TALL, has_kernel, settings
 from walkback.training.fleet import Fleet
-from walkback.training.recorded import record
+from walkback.training.gpu.cuda_graph import record
+from walkback.training.gpu.tensorcore_matmul import FINE_PRODUCT, MIXED, SMALL, SQUARE, TALL, has_kernel, settings
 
 GPU = torch.device("cuda")
 
@@ -133,7 +133,7 @@ def test_offsets_beyond_31_bits():
 
 
 def test_a_fleet_that_uses_them_goes_on_from_a_snapshot_to_the_same_bits(monkeypatch):
-    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: False)
+    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: False)
     settings = {"arch": "resmlp:d=64,depth=2", "data": "prototypes:train=256,test=64,dim=64", "batch": 64}
     recipes = [tiny.recipe("bp", seeds=seed, dtype="float32", epochs=4, **settings) for seed in (1, 2)]
     data = recipes[0].source.load(None)

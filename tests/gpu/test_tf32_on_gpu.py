@@ -37,7 +37,7 @@ def after_one_step(kind, **settings):
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("kind", ["single", "traced", "compiled"])
 def test_gradients_are_ten_bit_in_a_tf32_run_and_in_no_other(kind, net, monkeypatch):
-    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: kind == "compiled")
+    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: kind == "compiled")
     true, fine, coarse = (after_one_step(kind, dtype=each, **NETS[net]) for each in ("float64", "float32", "tf32"))
     assert tiny.distance(fine, true) < FLOAT32
     assert TF32 < tiny.distance(coarse, true) < 0.1

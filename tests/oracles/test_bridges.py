@@ -21,7 +21,7 @@ from walkback.credit.trace import trace
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import part, plain_linear
 from walkback.training.fleet import Fleet
-from walkback.training.optim import AdamW
+from walkback.training.optimisers import AdamW
 from walkback.training.single import Single
 
 BRIDGES = pytest.mark.parametrize("name", ["state_bridge", "credit_bridge"])

@@ -16,22 +16,16 @@ from hypothesis import strategies as st
 
 import tiny
 import walkback
+from walkback.auditing.measure_run import Laboratory
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.credit import RULES
-from walkback.judge.functional import (
-    functional_deep,
-    functional_layers,
-    kendall_tau,
-    random_std,
-    train_loss_change,
-)
-from walkback.measure import functional
-from walkback.measure.functional import correlations, differences, measure_functional, nudged
+from walkback.judge.finite_steps import functional_deep, functional_layers, kendall_tau, random_std, train_loss_change
+from walkback.measure import finite_steps
+from walkback.measure.finite_steps import correlations, differences, measure_functional, nudged
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.subject import OwnSubject
-from walkback.studies import store
-from walkback.studies.laboratory import Laboratory
+from walkback.runs import store
 from walkback.training.single import Single
 
 DATA = "prototypes:train=256,test=256,dim=8,prototypes=16,labels=4"
@@ -103,7 +97,7 @@ def test_the_central_difference_errs_by_the_square_of_the_step_and_the_one_sided
     seen = twin.run(*groups[0])
     h, gradient = seen.states[1], seen.reference[1]
     v = F.normalize(torch.randn(len(h), 16, D, dtype=h.dtype, generator=torch.Generator().manual_seed(0)), dim=-1)
-    losses = functional._losses(twin, 1, h, seen.y, "all")
+    losses = finite_steps._losses(twin, 1, h, seen.y, "all")
     slopes = (v @ gradient[:, :, None])[..., 0]
     with torch.no_grad():
         rates = [differences(losses, h, v, step) for step in (1e-1, 1e-2, 1e-3)]
@@ -195,7 +189,7 @@ def test_a_sample_has_the_same_numbers_however_the_samples_are_cut(monkeypatch):
     _, subject, groups = trained()
     x, y = torch.cat([x for x, _ in groups]), torch.cat([y for _, y in groups])
     whole = measure_functional(subject, groups, directions=8)
-    monkeypatch.setitem(functional.CHUNK, "cpu", 2 * 8 * D * 7)
+    monkeypatch.setitem(finite_steps.CHUNK, "cpu", 2 * 8 * D * 7)
     cuts = [(x[a:b], y[a:b]) for a, b in itertools.pairwise([0, 3, 100, 101, 256])]
     again = measure_functional(subject, Groups(cuts), directions=8)
     first = measure_functional(subject, groups[:1], directions=8)
@@ -209,10 +203,10 @@ def test_a_sample_has_the_same_numbers_however_the_samples_are_cut(monkeypatch):
 
 def test_directions_are_named_by_seed_layer_and_sample():
     like = torch.empty(0, 7, dtype=torch.float64)
-    drawn = functional._draw(0, 1, [4, 5], 3, like)
+    drawn = finite_steps._draw(0, 1, [4, 5], 3, like)
     torch.testing.assert_close(drawn.norm(dim=-1), torch.ones(2, 4, dtype=torch.float64))
-    assert torch.equal(functional._draw(0, 1, [5], 3, like)[0], drawn[1])
-    for other in (functional._draw(1, 1, [4, 5], 3, like), functional._draw(0, 2, [4, 5], 3, like), drawn.flip(0)):
+    assert torch.equal(finite_steps._draw(0, 1, [5], 3, like)[0], drawn[1])
+    for other in (finite_steps._draw(1, 1, [4, 5], 3, like), finite_steps._draw(0, 2, [4, 5], 3, like), drawn.flip(0)):
         assert (other - drawn).abs().amax(-1).min() > 0.01
 
 
@@ -220,7 +214,9 @@ def test_the_pooled_correlation_is_that_of_all_pairs_at_once():
     losses, h, v, gradient = bowl()
     central, _ = differences(losses, h, v, 1e-3)
     credit = gradient.roll(1, 1)
-    found = functional._finish(functional._probe(losses, h, gradient, credit, torch.cat([v, v[:, :1]], 1), 1e-3, 0.01))
+    found = finite_steps._finish(
+        finite_steps._probe(losses, h, gradient, credit, torch.cat([v, v[:, :1]], 1), 1e-3, 0.01)
+    )
     expected = np.corrcoef(central.flatten(), (v @ credit[:, :, None])[..., 0].flatten())[0, 1]
     assert float(found["rho_pooled"]) == pytest.approx(expected, abs=1e-12)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.credit import RULES
 from walkback.credit.feedback import scaled, unit
 from walkback.credit.rule import transport

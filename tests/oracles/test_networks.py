@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tiny
-from walkback.core.config import RunConfig
+from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.credit import RULES
 from walkback.credit.feedback import direct_shape, mix, project
@@ -20,10 +20,10 @@ from walkback.data.sets.teacher import Teacher
 from walkback.measure.subject import OwnSubject
 from walkback.nets import ARCHS
 from walkback.nets.network import plain_linear
-from walkback.training.count import count_step
 from walkback.training.driver import CALIBRATION_SAMPLES, Calibration
 from walkback.training.fleet import Fleet
-from walkback.training.recipe import resolve
+from walkback.training.planning.flop_count import count_step
+from walkback.training.resolved_run import resolve
 from walkback.training.single import Single
 
 SHAPES = {"resmlp": (3, 32, 32), "student_net": (64,), "vit_mini": (3, 32, 32), "small_cnn": (3, 32, 32)}
@@ -292,7 +292,7 @@ def test_the_teacher_is_a_network_of_the_students_family():
     assert shares.min() > 0.05
     assert shares.max() < 0.2
 
-    from walkback.core.rng import generator
+    from walkback.core.random_streams import generator
 
     net = ARCHS.get("student_net")(input_shape=(64,), classes=10, w2_std=source.branch_std)
     leaves = {name: leaf.double() for name, leaf in net.init(generator(0, "teacher")).items()}

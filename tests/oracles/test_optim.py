@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from walkback.training.optim import AdamW, cosine, cosine_tensor
+from walkback.training.optimisers import AdamW, cosine, cosine_tensor
 
 
 def draws(seed: int, *shape: int) -> torch.Tensor:

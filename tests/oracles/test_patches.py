@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from walkback.training import fleet
-from walkback.training.patches import BACKWARD, LARGEST, use_patches, weight_gradient
-from walkback.training.winograd import use_winograd
+from walkback.training.gpu.patch_convolution import BACKWARD, LARGEST, use_patches, weight_gradient
+from walkback.training.gpu.winograd import use_winograd
 
 
 def drawn(*shapes):

@@ -20,7 +20,7 @@ from walkback.credit.trace import trace
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Network, part, plain_linear
 from walkback.training.fleet import Fleet
-from walkback.training.optim import cosine
+from walkback.training.optimisers import cosine
 from walkback.training.single import Single
 
 NAMES = ["usf", "frsf", "brsf", "kp"]

@@ -11,9 +11,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import tiny
 from walkback.training import fleet as fleets
 from walkback.training.fleet import Fleet
-from walkback.training.program import flat_program, pays
-from walkback.training.split_products import LEAST_TERMS, TILES, parts, split_products
-from walkback.training.winograd import eligible, operations
+from walkback.training.gpu.graph_program import flat_program, pays
+from walkback.training.gpu.split_matmul import LEAST_TERMS, TILES, parts, split_products
+from walkback.training.gpu.winograd import eligible, operations
 
 
 @settings(deadline=None, max_examples=30)
@@ -45,7 +45,7 @@ def test_operands_that_would_be_copied_are_left_alone():
 
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini"])
 def test_a_fleet_with_cut_products_trains_the_same_networks(net, monkeypatch):
-    monkeypatch.setattr("walkback.training.split_products.LEAST_TERMS", 2)
+    monkeypatch.setattr("walkback.training.gpu.split_matmul.LEAST_TERMS", 2)
     recipes = [tiny.recipe(method, arch=tiny.arch(net)) for method in ("bp", "bp:shell=bp")]
     data = recipes[0].source.load(None)
     plain = tiny.train(Fleet(recipes, data, tiny.CPU), 2)

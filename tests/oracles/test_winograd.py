@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from walkback.training import fleet
-from walkback.training.winograd import chunks, convolve, input_gradient, kernel_lift, use_winograd, weight_gradient
+from walkback.training.gpu.winograd import chunks, convolve, input_gradient, kernel_lift, use_winograd, weight_gradient
 
 SIDE = st.integers(1, 9)
 FEW = st.integers(1, 4)

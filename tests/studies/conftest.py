@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable:
     """Carries a study out at smoke scale and returns its story: `story = smoke("primary-audit")`."""
-    from walkback.studies.conduct import conduct, studies_of
-    from walkback.studies.run import Listener, Options
-    from walkback.studies.scale import SMOKE
+    from walkback.runs.train_runs import Listener, Options
+    from walkback_papers.run_studies import conduct, studies_of
+    from walkback_papers.scale import SMOKE
 
     out = tmp_path_factory.mktemp("studies")
 

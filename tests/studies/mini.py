@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from walkback.core.config import RunConfig
-from walkback.render.cells import Cell
-from walkback.render.story import Figure, Finding, Grid, Plot, Series, Story, Table
-from walkback.studies.results import Results
-from walkback.studies.scale import Place, Scale
-from walkback.studies.study import Study
-from walkback.studies.telling import caption, fires, first_epoch, label, numbers, over_seeds, story, verdict
+from walkback.core.configuration import RunConfig
+from walkback.report.cells import Cell
+from walkback.report.study_report import Figure, Finding, Grid, Plot, Series, Story, Table
+from walkback_papers.results import Results
+from walkback_papers.scale import Place, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import caption, fires, first_epoch, label, numbers, over_seeds, story, verdict
 
 SCALE = Scale(
     name="smoke",

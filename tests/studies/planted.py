@@ -20,15 +20,16 @@ from unittest.mock import patch
 import numpy as np
 from fake_measurements import fake
 
-from walkback.core.config import RunConfig
+from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
-from walkback.render.save import MEASUREMENTS
-from walkback.render.story import Finding, Story, Table
-from walkback.studies import store
-from walkback.studies.results import CLOSELY, FUNCTIONAL, Results
-from walkback.studies.shelf import baselines
-from walkback.studies.telling import label
-from walkback.training.recipe import Recipe, resolve
+from walkback.report.save import MEASUREMENTS
+from walkback.report.study_report import Finding, Story, Table
+from walkback.runs import store
+from walkback.runs.baselines import baselines
+from walkback.runs.measurement_files import CLOSELY, FUNCTIONAL
+from walkback.training.resolved_run import Recipe, resolve
+from walkback_papers.results import Results
+from walkback_papers.tables import label
 
 PerSeed = float | Sequence[float]
 """One value for all configurations, or one for each in the order given."""

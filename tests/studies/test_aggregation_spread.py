@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, finding, holds, plant_all
 
-from walkback.studies.catalog.aggregation_spread import STUDY, both_signs, ratio, values
-from walkback.studies.scale import METHODS, SMOKE
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.aggregation_spread import STUDY, both_signs, ratio, values
 
 PLAIN = {"look": {"cosines": 0.2}}
 FIRST = {"look": {"cosines": [0.4, 0.0, 0.0, 0.0, 0.0]}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, finding, holds, plant_all
 
-from walkback.studies.catalog.batch_size import BATCHES, STUDY, below, changes, edge, norm_in, verdicts
-from walkback.studies.scale import METHODS, SMOKE
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.batch_size import BATCHES, STUDY, below, changes, edge, norm_in, verdicts
 
 FAR = {"accuracy": 0.6, "shell": 0.4, "look": {"grad": 4e-4}}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from planted import Bed, cells, holds
 
-from walkback.studies.catalog.capacity_control import PENALTY, STUDY
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import penalised
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.capacity_control import PENALTY, STUDY
+from walkback_papers.tables import penalised
 
 PUBLISHED = {"bp": [0.60, 0.61], "bp_pen": [0.53, 0.541], "dfa": [0.30, 0.31], "dfa_pen": [0.36, 0.371]}
 """With the published pattern: backprop loses 7 pp, DFA gains 6."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from planted import Bed, finding, holds
 
-from walkback.studies.catalog.cifar100 import STUDY
-from walkback.studies.catalog.representative import LISTED
-from walkback.studies.scale import SMOKE
+from walkback_papers.scale import SMOKE
+from walkback_papers.studies.cifar100 import STUDY
+from walkback_papers.studies.representative import LISTED
 
 EXPLODED = {"growth": 200.0, "grad": 1e-9}
 

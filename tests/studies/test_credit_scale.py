@@ -8,8 +8,8 @@ import pytest
 from fake_measurements import changed, fake
 from planted import Bed, cells, holds, sight
 
-from walkback.studies.catalog.credit_scale import LABEL_ONLY, STUDY, looked_at
-from walkback.studies.scale import METHODS, PAPER, RAW, SMOKE
+from walkback_papers.scale import METHODS, PAPER, RAW, SMOKE
+from walkback_papers.studies.credit_scale import LABEL_ONLY, STUDY, looked_at
 
 EPOCHS = looked_at(SMOKE)
 EXPLODED = {"growth": 200.0, "grad": 1e-9}

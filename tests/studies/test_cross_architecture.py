@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, finding, holds, plant_all
 
-from walkback.studies.catalog.cross_architecture import NETWORKS, STUDY, runs_at
-from walkback.studies.scale import SMOKE
-from walkback.studies.telling import label
-from walkback.training.recipe import resolve
+from walkback.training.resolved_run import resolve
+from walkback_papers.scale import SMOKE
+from walkback_papers.studies.cross_architecture import NETWORKS, STUDY, runs_at
+from walkback_papers.tables import label
 
 CALM = {"accuracy": 0.6, "shell": 0.4, "look": {"cosines": 1.0}}
 GROWN = {"accuracy": [0.30, 0.31], "shell": 0.35, "bp_shell": 0.57, "look": {"growth": 200.0, "grad": 1e-5}}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, plant_all
 
-from walkback.judge.sweep import STRATEGIES
-from walkback.studies.catalog.decision_utility import FOUR, STUDY, THREE
-from walkback.studies.scale import SMOKE
-from walkback.studies.telling import label
-from walkback.training.recipe import resolve
+from walkback.judge.threshold_sweep import STRATEGIES
+from walkback.training.resolved_run import resolve
+from walkback_papers.scale import SMOKE
+from walkback_papers.studies.decision_utility import FOUR, STUDY, THREE
+from walkback_papers.tables import label
 
 
 def case(accuracy, growth, grad, drift, shell=0.349):

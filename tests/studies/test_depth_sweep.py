@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, finding, holds
 
-from walkback.studies.catalog.depth_sweep import LISTED, SIZES, STUDY
-from walkback.studies.scale import METHODS, PAPER, SMOKE
+from walkback_papers.scale import METHODS, PAPER, SMOKE
+from walkback_papers.studies.depth_sweep import LISTED, SIZES, STUDY
 
 EXPLODED = {"growth": 200.0, "grad": 1e-9}
 

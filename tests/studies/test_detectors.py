@@ -10,19 +10,19 @@ import torch
 
 import walkback
 from tiny import CPU, arch, driven_pairs, recipe, same_bits, train
+from walkback.auditing.epoch_monitor import Watcher
 from walkback.core.errors import InputError
-from walkback.core.plain import plain
+from walkback.core.jsonable import plain
 from walkback.judge.quantities import quantities
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.detect import Detectors, Sight
+from walkback.measure.detector_readings import Detectors, Sight
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
-from walkback.studies import run
-from walkback.studies.observer import Watcher
-from walkback.studies.telling import fires
+from walkback.runs import train_runs
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
+from walkback_papers.tables import fires
 
 SAMPLES = 300
 """Two groups of 128 and a rest."""
@@ -205,8 +205,8 @@ def test_the_log_is_the_same_after_an_interruption(tmp_path):
     })  # fmt: skip
     for after in (2, 0, 3):
         with pytest.raises(KeyboardInterrupt):
-            run.train(configs, options, run.Listener(), observer=Dies(after))
-    run.train(configs, options, run.Listener(), observer=Watcher())
+            train_runs.train(configs, options, train_runs.Listener(), observer=Dies(after))
+    train_runs.train(configs, options, train_runs.Listener(), observer=Watcher())
     for each in whole:
         logs = [(tmp_path / folder / each.run / "train.jsonl").read_bytes() for folder in ("whole", "cut")]
         assert logs[0] == logs[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, finding, holds, sight
 
-from walkback.studies.catalog.early_epochs import EPOCHS, LISTED, STUDY
-from walkback.studies.scale import METHODS, SMOKE
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.early_epochs import EPOCHS, LISTED, STUDY
 
 FIRST_ONLY = [0.4, 0.02, 0.01, -0.01, 0.0]
 LOG = [sight(epoch) for epoch in range(1, 13)]

@@ -8,14 +8,15 @@ import torch
 from fake_measurements import changed, fake
 from mini import SCALE
 
+from walkback.auditing.epoch_monitor import Watcher
+from walkback.auditing.measure_run import Laboratory, look
 from walkback.core.errors import InputError
 from walkback.data.feed import TestSet
 from walkback.judge.inflation import block_move, branch_growth, matrix_move, matrix_product
-from walkback.studies import run, store
-from walkback.studies.laboratory import Laboratory, look
-from walkback.studies.observer import Watcher
-from walkback.studies.results import Case, Results, close_name
-from walkback.training.recipe import Recipe, resolve
+from walkback.runs import store, train_runs
+from walkback.runs.measurement_files import close_name
+from walkback.training.resolved_run import Recipe, resolve
+from walkback_papers.results import Case, Results
 
 CPU = torch.device("cpu")
 CONFIGS = SCALE.runs(["bp", "dfa"], seeds=[1, 2])
@@ -26,7 +27,7 @@ def cases(tmp_path_factory) -> list[Case]:
     """Trained in fleets, each looked at before its first step and at its end."""
     out = tmp_path_factory.mktemp("runs")
     watcher = Watcher(closely={resolve(config).name: (0, 3) for config in CONFIGS})
-    run.train(CONFIGS, run.Options(out=out, device="cpu"), run.Listener(), observer=watcher)
+    train_runs.train(CONFIGS, train_runs.Options(out=out, device="cpu"), train_runs.Listener(), observer=watcher)
     laboratory = Laboratory(None, CPU)
     for config in CONFIGS:
         recipe = resolve(config)
@@ -59,12 +60,12 @@ class Stops(Watcher):
 def test_a_run_that_is_gone_on_with_was_looked_at_when_it_began(tmp_path):
     (config,) = SCALE.runs(["dfa"], seeds=[1])
     name = resolve(config).name
-    options = run.Options(out=tmp_path, device="cpu", resume=True, checkpoint_seconds=0)
+    options = train_runs.Options(out=tmp_path, device="cpu", resume=True, checkpoint_seconds=0)
     with pytest.raises(KeyboardInterrupt):
-        run.train([config], options, run.Listener(), observer=Stops(closely={name: (0,)}))
+        train_runs.train([config], options, train_runs.Listener(), observer=Stops(closely={name: (0,)}))
     path = tmp_path / name / close_name(0)
     stamp = path.stat().st_mtime_ns
-    (result,) = run.train([config], options, run.Listener(), observer=Watcher(closely={name: (0,)}))
+    (result,) = train_runs.train([config], options, train_runs.Listener(), observer=Watcher(closely={name: (0,)}))
     assert result.status == "done"
     assert path.stat().st_mtime_ns == stamp
 

@@ -8,8 +8,8 @@ from fake_measurements import changed
 from planted import Bed, cells, finding, holds, plant_all
 
 from walkback.core.measurements import GROUP
-from walkback.studies.catalog.floor import STUDY
-from walkback.studies.scale import METHODS, SMOKE
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.floor import STUDY
 
 CALM = {"look": {"cosines": 0.2}}
 SMALL = {"look": {"grad": 4e-10, "cosines": 0.2}}

@@ -17,22 +17,22 @@ from mini import SCALE, STUDIES
 
 import walkback
 from dying import DIED, contents
+from walkback.auditing.epoch_monitor import Watcher
+from walkback.auditing.measure_run import Laboratory
 from walkback.cli.main import main
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.measurements import Measurements
 from walkback.data.dataset import CatalogSource
+from walkback.judge.options import JudgeOptions
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.render import story_pages
-from walkback.studies import conduct as conducting
-from walkback.studies import run, store
-from walkback.studies import scale as scales
-from walkback.studies.conduct import conduct, tell
-from walkback.studies.diagnosis import Judging
-from walkback.studies.laboratory import Laboratory
-from walkback.studies.observer import Watcher
-from walkback.studies.results import Results
-from walkback.studies.run import Listener, Options
+from walkback.report import study_pages
+from walkback.runs import store, train_runs
+from walkback.runs.train_runs import Listener, Options
 from walkback.training.fleet import Fleet
+from walkback_papers import run_studies as conducting
+from walkback_papers import scale as scales
+from walkback_papers.results import Results
+from walkback_papers.run_studies import conduct, tell
 
 MINI = {"mini": STUDIES["mini"]}
 
@@ -176,8 +176,8 @@ class TestStoredOnly:
 
     def test_thresholds_are_swept_without_models(self, bare):
         (config,) = SCALE.runs(["dfa"])
-        strict = Judging(DiagnosticThresholds(h_norm_explosion_ratio=1.0001))
-        lax = Judging(DiagnosticThresholds(h_norm_explosion_ratio=1e6))
+        strict = JudgeOptions(DiagnosticThresholds(h_norm_explosion_ratio=1.0001))
+        lax = JudgeOptions(DiagnosticThresholds(h_norm_explosion_ratio=1e6))
         flags = [Results(bare / "runs", judging).case(config).report.flags["D1"] for judging in (strict, lax)]
         assert [flag.status for flag in flags] == ["raised", "clear"]
         assert flags[0].value == flags[1].value
@@ -230,7 +230,7 @@ class TestInterrupted:
         assert pages(tmp_path) == pages(whole)
 
     def test_a_fleet_is_measured_before_the_next_is_trained(self, tmp_path):
-        self.interrupted(tmp_path, run, "_train_group", 1)
+        self.interrupted(tmp_path, train_runs, "_train_group", 1)
         finished = [path.parent for path in (tmp_path / "runs").glob(f"*/{store.MODEL}")]
         assert finished
         assert all(list(path.glob("measurements.npz")) + list(path.glob("answers.npz")) for path in finished)
@@ -252,7 +252,7 @@ class TestInterrupted:
     @pytest.mark.parametrize("number", [0, 3, 6])
     def test_while_rendering(self, copied, epochs, whole, number):
         shutil.rmtree(copied / "mini")
-        self.interrupted(copied, story_pages, "write_atomic", number)
+        self.interrupted(copied, study_pages, "write_atomic", number)
         conduct(MINI, SCALE, options(copied), Listener())
         assert not epochs
         assert pages(copied) == pages(whole)
@@ -309,8 +309,8 @@ KILLS = """if True:
     import os, sys
     from pathlib import Path
     import dying, mini
-    from walkback.studies import conduct
-    from walkback.studies.run import Listener, Options
+    from walkback_papers import run_studies
+    from walkback.runs.train_runs import Listener, Options
     conduct.all_studies = lambda: dict(mini.STUDIES)
     def work(out):
         given = Options(out=out, device="cpu", checkpoint_seconds=0)

@@ -8,9 +8,9 @@ import pytest
 from fake_measurements import changed, fake
 from planted import Bed, cells, holds
 
-from walkback.studies.catalog.fresh_b_null import PENALTIES, STUDY
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import penalised
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.fresh_b_null import PENALTIES, STUDY
+from walkback_papers.tables import penalised
 
 WIDTH = 0.01 * math.sqrt(20 / 19)
 """Standard deviation (ddof = 1) of the planted draws: ten at +0.01 and ten at -0.01."""

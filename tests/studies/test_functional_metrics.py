@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from planted import Bed, cells, holds, sight
 
-from walkback.studies.catalog.functional_metrics import PENALTY, RANKED, STUDY
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import penalised
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.functional_metrics import PENALTY, RANKED, STUDY
+from walkback_papers.tables import penalised
 
 PUBLISHED = {
     "State Bridge": {"accuracy": 0.45, "cosine": 0.32, "nudge": -1.9e-3, "loss": -0.45},

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from planted import Bed, cells, finding, holds
 
-from walkback.studies.catalog.null_choice import STUDY, under
-from walkback.studies.diagnosis import Judging
-from walkback.studies.results import Results
-from walkback.studies.scale import METHODS, RAW, SMOKE
+from walkback.judge.options import JudgeOptions
+from walkback_papers.results import Results
+from walkback_papers.scale import METHODS, RAW, SMOKE
+from walkback_papers.studies.null_choice import STUDY, under
 
 LOOK = {"cosines": 0.1, "groups": 2}
 
@@ -60,7 +60,7 @@ def test_intervals_that_hold_zero_leave_the_harder_null_open(planted, tmp_path):
 def test_another_null_gives_what_judging_by_it_gives(planted):
     """Replacing the null in the evidence is the same as reading the folder again with the other null."""
     config = SMOKE.runs([METHODS["DFA"]])[0]
-    other = Results(planted / "runs", Judging(null="bp_shell")).case(config).report
+    other = Results(planted / "runs", JudgeOptions(null="bp_shell")).case(config).report
     ours = under(Results(planted / "runs").case(config).report, "bp_shell")
     assert ours.flags == other.flags
     assert ours.verdicts == other.verdicts

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from planted import Bed, holds
 
-from walkback.render.story import Story
-from walkback.studies.catalog.penalty_sweep import PENALTIES, STUDY
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import penalised
+from walkback.report.study_report import Story
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.penalty_sweep import PENALTIES, STUDY
+from walkback_papers.tables import penalised
 
 SHRINKING = dict(zip(PENALTIES, (100.0, 5.0, 3.0, 2.0, 1.5), strict=True))
 """DFA's growth by λ: only without a penalty is D1 raised."""

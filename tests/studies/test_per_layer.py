@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, finding, holds
 
-from walkback.studies.catalog.per_layer import LISTED, STUDY
-from walkback.studies.scale import METHODS, SMOKE
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.per_layer import LISTED, STUDY
 
 FLAT = [0.3, 0.3, 0.3, 0.3, 0.3]
 PUBLISHED = {

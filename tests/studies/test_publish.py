@@ -17,12 +17,12 @@ from dying import contents
 from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
-from walkback.render import drawing, story_pages
-from walkback.studies import conduct as conducting
-from walkback.studies import scale as scales
-from walkback.studies.conduct import conduct, recipes_of, tell
-from walkback.studies.publish import BITS, publish
-from walkback.studies.run import Listener, Options
+from walkback.report import figures, study_pages
+from walkback.runs.train_runs import Listener, Options
+from walkback_papers import run_studies as conducting
+from walkback_papers import scale as scales
+from walkback_papers.publish import BITS, publish
+from walkback_papers.run_studies import conduct, recipes_of, tell
 
 MINI = {"mini": STUDIES["mini"]}
 FILES = ("measurements.npz", "functional.npz", "epochs/0001.npz", "epochs/0002.npz")
@@ -37,7 +37,7 @@ def drawn(figure, form):
 def small():
     """The commands know the small studies, at their small scale, and no others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(story_pages, "draw", drawn)
+        patch.setattr(study_pages, "draw", drawn)
         patch.setattr(conducting, "all_studies", lambda: dict(STUDIES))
         patch.setitem(scales.SCALES, "smoke", SCALE)
         yield
@@ -128,7 +128,7 @@ class TestCopy:
         assert size(published) < size(whole) / 2
 
     def test_the_pages_are_those_of_the_copied_numbers(self, whole, target, tmp_path, monkeypatch):
-        monkeypatch.setattr(story_pages, "draw", drawing.draw)
+        monkeypatch.setattr(study_pages, "draw", figures.draw)
         publish(MINI, SCALE, whole, target)
         again = Path(shutil.copytree(target, tmp_path / "clone"))
         shutil.rmtree(again / "mini")
@@ -139,7 +139,7 @@ class TestCopy:
         assert contents(again) == contents(target)
 
     def test_published_results_are_finished_ones_for_every_command(self, published, monkeypatch):
-        monkeypatch.setattr("walkback.studies.run.train_group", lambda *_: pytest.fail("trained"))
+        monkeypatch.setattr("walkback.runs.train_runs.train_group", lambda *_: pytest.fail("trained"))
         before = contents(published)
         assert conduct(STUDIES, SCALE, Options(out=published, device="cpu"), Listener()).unfinished == 0
         assert contents(published) == before

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, sight
 
-from walkback.studies.catalog.random_labels import LISTED, STUDY
-from walkback.studies.scale import METHODS, PAPER, SMOKE
+from walkback_papers.scale import METHODS, PAPER, SMOKE
+from walkback_papers.studies.random_labels import LISTED, STUDY
 
 RANDOM = f"{SMOKE.places['resmlp'].data},shuffled=true"
 EXPLODED = {"growth": 200.0, "grad": 1e-9, "cosines": [0.4, 0.0, 0.0, 0.0, 0.0]}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds
 
-from walkback.studies.catalog.representative import LISTED, STUDY
-from walkback.studies.scale import SMOKE
-from walkback.studies.telling import within
+from walkback_papers.scale import SMOKE
+from walkback_papers.studies.representative import LISTED, STUDY
+from walkback_papers.tables import within
 
 EXPLODED = {"growth": 200.0, "grad": 1e-9, "cosines": [0.4, 0.0, 0.0]}
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from planted import Bed, cells, finding, holds
 
-from walkback.studies.catalog.sensitivity import STUDY
-from walkback.studies.scale import PAPER, SMOKE
-from walkback.studies.variants import LEFT_OUT, NAMES, RECIPE, VIT, variants
-from walkback.training.recipe import resolve
+from walkback.training.resolved_run import resolve
+from walkback_papers.scale import PAPER, SMOKE
+from walkback_papers.studies.sensitivity import STUDY
+from walkback_papers.variants import LEFT_OUT, NAMES, RECIPE, VIT, variants
 
 SCALE = replace(PAPER, seeds=(42, 123))
 """All variants, on pictures; nothing is trained, so no data are read."""

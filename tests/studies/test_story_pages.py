@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import browser
-from walkback.render.cells import Cell
-from walkback.render.columns import LINE, fitting
-from walkback.render.drawing import LOOKS, draw, looks_of
-from walkback.render.story import Figure, Finding, Grid, Plot, Series, Story, Table
-from walkback.render.story_pages import save_story, story_page, table_latex, table_markdown
+from walkback.report.cells import Cell
+from walkback.report.columns import LINE, fitting
+from walkback.report.figures import LOOKS, draw, looks_of
+from walkback.report.study_pages import save_story, story_page, table_latex, table_markdown
+from walkback.report.study_report import Figure, Finding, Grid, Plot, Series, Story, Table
 
 NAN, INF = float("nan"), float("inf")
 NASTY = "<b>a_b</b> 50% & #1 {x} \\y $z$ ~^ |h| [i] --é"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, sight
 
-from walkback.studies.catalog.temporal_replay import D1, D2, D2_PAPERS, SEEN_FIRST, STUDY, earliest, saved, stays
-from walkback.studies.first_to_last import way_findings
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import first_epoch
+from walkback_papers.first_to_last import way_findings
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.temporal_replay import D1, D2, D2_PAPERS, SEEN_FIRST, STUDY, earliest, saved, stays
+from walkback_papers.tables import first_epoch
 
 QUIET = [sight(epoch) for epoch in range(1, 13)]
 GRAD = [5e-6, 5e-7, 5e-8, *[1e-9] * 9]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, plant_all, sight
 
-from walkback.studies.catalog.cross_architecture import runs_at
-from walkback.studies.catalog.terminal_norm import FLAT, STEEP, STUDY, slope
-from walkback.studies.scale import METHODS, SMOKE
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.cross_architecture import runs_at
+from walkback_papers.studies.terminal_norm import FLAT, STEEP, STUDY, slope
 
 
 def path(power, last=1e6):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from planted import Bed, cells, holds, plant_all
 
-from walkback.render.cells import tidy
-from walkback.studies.catalog.threshold_sensitivity import STUDY, group
-from walkback.studies.scale import METHODS, SMOKE
+from walkback.report.cells import tidy
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.studies.threshold_sensitivity import STUDY, group
 
 
 def case(accuracy, growth, grad, shell=0.349):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from planted import Bed, sight
 
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import penalised
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.tables import penalised
 
 LOOK = {"growth": 3.0, "grad": 2e-5, "cosines": [0.4, 0.1, 0.0, -0.1, 0.2], "group_cos": 0.25, "fresh": 0.03}
 

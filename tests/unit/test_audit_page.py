@@ -13,13 +13,13 @@ import page_tables
 import pytest
 from fake_measurements import ALL
 
+from walkback.judge.audit_table import worst
 from walkback.judge.evidence import Evidence
-from walkback.judge.panel import worst
 from walkback.judge.report import judge
-from walkback.judge.sweep import STRATEGIES, strategies
-from walkback.render.audit_page.grid import outcome
-from walkback.render.audit_page.page import audit_page
-from walkback.render.cells import tidy
+from walkback.judge.threshold_sweep import STRATEGIES, strategies
+from walkback.report.audit_page.grid import outcome
+from walkback.report.audit_page.page import audit_page
+from walkback.report.cells import tidy
 
 SIGNS = {"trustworthy": "✓ passes", "walked_back": "✗ walked back", "inconclusive": "? not decidable"}
 

@@ -10,21 +10,22 @@ import pytest
 import torch
 
 from walkback.bench import BENCHES, costs
-from walkback.bench.benches import data, diagnose, fleet, loop, paper, rules, scaling, startup
-from walkback.bench.crew import Crew
+from walkback.bench.benches import data, diagnose, fleet, loop, rules, scaling, startup
+from walkback.bench.eager_loop import plain_loop, plain_net, plain_step
 from walkback.bench.loader import PerSample, pictures
-from walkback.bench.plain import plain_loop, plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row, Spread
 from walkback.bench.setup import BATCH, TINY_STEPS, Scale, scale
 from walkback.bench.timing import interleaved, round_seconds
+from walkback.bench.worker_pool import Crew
 from walkback.cli.main import main
 from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.credit import RULES
 from walkback.data.feed import PAD, Feed
 from walkback.nets import ARCHS
-from walkback.studies import conduct
-from walkback.studies.provenance import without_paths
-from walkback.studies.scale import PAPER
+from walkback.runs.provenance import without_paths
+from walkback_papers import run_studies
+from walkback_papers.benches import paper
+from walkback_papers.scale import PAPER
 
 CPU = torch.device("cpu")
 QUICK = Options(quick=True, device="cpu")
@@ -345,7 +346,7 @@ class TestArithmetic:
     def test_a_plain_loops_hours_are_its_step_times_the_steps_of_every_run(self, monkeypatch):
         monkeypatch.setattr(paper, "interleaved", lambda tasks, *_: {name: [0.01 * TINY_STEPS] * 2 for name in tasks})
         result = paper.run(QUICK)
-        recipes = conduct.recipes_of(conduct.all_studies().values(), PAPER)
+        recipes = run_studies.recipes_of(run_studies.all_studies().values(), PAPER)
         steps = sum(r.config.epochs * (r.source.train_size // 128) for r in recipes)
         *rows, whole = result.rows
         assert whole.what == f"all: {len(recipes)} runs, {steps:,} steps"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from walkback.cli.pages import bring_up_to_date
 from walkback.core.errors import InputError
+from walkback_papers.pages import bring_up_to_date
 
 
 @pytest.fixture

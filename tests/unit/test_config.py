@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiny
-from walkback.core.config import PARTS, RunConfig, Treatment, grid
+from walkback.core.configuration import PARTS, RunConfig, Treatment, grid
 from walkback.core.errors import InputError
 from walkback.core.settings import Choice, full
 from walkback.credit import RULES
 from walkback.nets import ARCHS
-from walkback.training.recipe import resolve
+from walkback.training.resolved_run import resolve
 
 WORDS = st.text("abcdef_", min_size=1, max_size=3)
 SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)

@@ -7,13 +7,13 @@ import pytest
 import tiny
 import walkback
 from dying import contents
-from walkback.core.config import grid
-from walkback.studies import run, store
-from walkback.studies.observer import Watcher
-from walkback.training import plan as planning
-from walkback.training.convoy import Convoy
+from walkback.auditing.epoch_monitor import Watcher
+from walkback.core.configuration import grid
+from walkback.runs import store, train_runs
 from walkback.training.fleet import Fleet
-from walkback.training.group import back_off_text
+from walkback.training.gpu.concurrent_fleets import Convoy
+from walkback.training.planning import plan_fleets as planning
+from walkback.training.planning.fleet_plan import back_off_text
 
 FLEETS = [
     ["bp", "bp:shell=bp"],
@@ -81,7 +81,7 @@ def test_it_goes_on_from_snapshots_to_the_same_bits():
         assert tiny.same_bits(left.params, right.params)
 
 
-class Heard(run.Listener):
+class Heard(train_runs.Listener):
     def __init__(self):
         self.lines = []
 
@@ -126,7 +126,7 @@ def test_it_is_gone_on_with_in_the_same_company(tmp_path):
     assert {result.status for result in stopped} == {"unfinished"}
     assert {result.epochs for result in stopped} == {0}, "time was up before it began"
 
-    class Stop(run.Listener):
+    class Stop(train_runs.Listener):
         def stepped(self, steps):
             self.steps = getattr(self, "steps", 0) + steps
             if self.steps == 3:
@@ -149,7 +149,7 @@ def test_where_all_do_not_fit_half_of_the_fleets_are_tried(tmp_path, monkeypatch
                 raise MemoryError
             return super().train_epoch(tick)
 
-    monkeypatch.setattr("walkback.studies.fleet_run.Convoy", Large)
+    monkeypatch.setattr("walkback.runs.train_group.Convoy", Large)
     heard = Heard()
     train(tmp_path / "backed", heard)
     assert heard.lines == [
@@ -165,8 +165,8 @@ def test_where_all_do_not_fit_half_of_the_fleets_are_tried(tmp_path, monkeypatch
 def test_each_rule_is_looked_at_with_its_own_detectors(tmp_path, monkeypatch):
     def logs(out):
         settings = {key: value for key, value in GRID.items() if key not in ("device", "checkpoint_seconds")}
-        how = run.Options(out=out, device="cpu")
-        results = run.train(grid(**settings), how, run.Listener(), observer=Watcher())
+        how = train_runs.Options(out=out, device="cpu")
+        results = train_runs.train(grid(**settings), how, train_runs.Listener(), observer=Watcher())
         return [store.open_run(out / result.run).log() for result in results]
 
     beside = logs(tmp_path / "beside")

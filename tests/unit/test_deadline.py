@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import walkback
-from walkback.studies import fleet_run
-from walkback.studies.deadline import AGAIN, Deadline, TimeIsUpError
-from walkback.studies.run import Listener
+from walkback.runs import train_group
+from walkback.runs.deadline import AGAIN, Deadline, TimeIsUpError
+from walkback.runs.train_runs import Listener
 from walkback.training.single import Single
 
 LONG = 30.0
@@ -143,7 +143,7 @@ class TestTraining:
         assert models[0] == models[1]
 
     def test_nor_does_it_wait_for_a_turn_that_does_not_come(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(fleet_run, "turn", lambda device: wait_in_small_steps())
+        monkeypatch.setattr(train_group, "turn", lambda device: wait_in_small_steps())
         (result,) = walkback.train("bp", out=tmp_path, max_seconds=1.0, **SMALL)
         assert (result.status, result.epochs) == ("unfinished", 0)
 

@@ -14,14 +14,24 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
-from walkback.training import fine_products, speed
 from walkback.training import fleet as fleets
-from walkback.training.count import Layout, Product
 from walkback.training.driver import products
-from walkback.training.fine_products import FINE_PRODUCT, MIXED, SMALL, SQUARE, TALL, has_kernel, settings, takes
 from walkback.training.fleet import Fleet
-from walkback.training.program import flat_program, quicken
-from walkback.training.split_products import parts
+from walkback.training.gpu import tensorcore_matmul
+from walkback.training.gpu.graph_program import flat_program, quicken
+from walkback.training.gpu.split_matmul import parts
+from walkback.training.gpu.tensorcore_matmul import (
+    FINE_PRODUCT,
+    MIXED,
+    SMALL,
+    SQUARE,
+    TALL,
+    has_kernel,
+    settings,
+    takes,
+)
+from walkback.training.planning import cost_model
+from walkback.training.planning.flop_count import Layout, Product
 
 BMM = torch.ops.aten.bmm.default
 
@@ -29,13 +39,13 @@ BMM = torch.ops.aten.bmm.default
 @pytest.fixture
 def able(monkeypatch):
     """A GPU with a kernel; such tensors are stand-ins without values here."""
-    monkeypatch.setattr(fine_products, "has_kernel", lambda device: device.type == "cuda")
+    monkeypatch.setattr(tensorcore_matmul, "has_kernel", lambda device: device.type == "cuda")
 
 
 @pytest.fixture
 def everywhere(monkeypatch):
     """The CPU's implementation stands for the kernel."""
-    monkeypatch.setattr(fine_products, "has_kernel", lambda device: True)
+    monkeypatch.setattr(tensorcore_matmul, "has_kernel", lambda device: True)
 
 
 def factors(layout, batch, rows, terms, columns, **kind):
@@ -152,7 +162,7 @@ def operands(**kind):
 
 @pytest.mark.usefixtures("able")
 def test_a_program_takes_what_it_should_and_stays_the_same_function(monkeypatch):
-    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: False)
+    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: False)
     with FakeTensorMode():
         program = flat_program(mixed, tuple(operands(device="cuda")))
     before = targets(program)
@@ -166,7 +176,7 @@ def test_a_program_takes_what_it_should_and_stays_the_same_function(monkeypatch)
 
 @pytest.mark.usefixtures("able")
 def test_the_parts_of_a_cut_product_are_taken(monkeypatch):
-    monkeypatch.setattr("walkback.training.program.pays", lambda program, steps: False)
+    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: False)
     asked = ("tn", 3, 128, 4096, 128)
     assert parts(*asked[1:]) > 1
     left, right = stand_ins(*asked)
@@ -185,7 +195,7 @@ def test_a_fleet_trains_to_the_same_bits_where_the_operation_is_the_librarys(net
 
     def rewriting(function, inputs):
         program = flat_program(function, inputs)
-        taken.append(fine_products.use_fine_products(program))
+        taken.append(tensorcore_matmul.use_fine_products(program))
         program.recompile()
         return program
 
@@ -198,13 +208,15 @@ def test_a_fleet_trains_to_the_same_bits_where_the_operation_is_the_librarys(net
 @pytest.mark.usefixtures("everywhere")
 def test_a_prediction_times_the_operation_that_a_fleet_does(monkeypatch):
     done = []
-    monkeypatch.setattr(speed, "_seconds", lambda work, device: done.append(work()) or 1.0)
+    monkeypatch.setattr(cost_model, "_seconds", lambda work, device: done.append(work()) or 1.0)
     asked = []
-    monkeypatch.setattr(fine_products, "FINE_PRODUCT", lambda *factors: asked.append(factors) or torch.bmm(*factors))
+    monkeypatch.setattr(
+        tensorcore_matmul, "FINE_PRODUCT", lambda *factors: asked.append(factors) or torch.bmm(*factors)
+    )
     large = Product("matmul", (Layout((128, 64), (64, 1)), Layout((64, 128), (1, 64))))
     small = Product("matmul", (Layout((65, 32), (32, 1)), Layout((32, 65), (1, 32))))
     for product in (large, small):
-        speed._timed_product.__wrapped__(product, 3, tiny.CPU)
+        cost_model._timed_product.__wrapped__(product, 3, tiny.CPU)
     assert [tuple(result.shape) for result in done] == [(3, 128, 128), (3, 65, 65)]
     assert [tuple(left.shape) for left, _ in asked] == [(3, 128, 64)]
 
@@ -239,8 +251,8 @@ def test_settings_and_choice_are_functions_of_shapes_and_strides(layout, batch, 
     pair, again = (stand_ins(layout, batch, rows, terms, columns, device="cpu") for _ in range(2))
     assert settings(*pair) == settings(*again)
     assert settings(*pair) in (SMALL, SQUARE, TALL, MIXED)
-    assert fine_products._fills(*pair) == fine_products._fills(*again)
-    assert not fine_products._fills(*pair) or min(rows, terms, columns) >= 64
+    assert tensorcore_matmul._fills(*pair) == tensorcore_matmul._fills(*again)
+    assert not tensorcore_matmul._fills(*pair) or min(rows, terms, columns) >= 64
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_sweep import SMALL
 
-from walkback.core.config import grid
+from walkback.core.configuration import grid
 from walkback.core.errors import InputError
 from walkback.sweeping import sweep
 from walkback.sweeping.grid_file import parse_grid, read_grid

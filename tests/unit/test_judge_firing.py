@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from walkback.judge.firing import fires, first_epoch
+from walkback.judge.detector_alarms import fires, first_epoch
 from walkback.judge.thresholds import DiagnosticThresholds
 
 T = DiagnosticThresholds()

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walkback.core.errors import InputError
+from walkback.judge.audit_table import panel, worst
 from walkback.judge.evidence import Evidence
-from walkback.judge.panel import panel, worst
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 

@@ -8,9 +8,9 @@ import pytest
 from fake_measurements import backprop, exploded, fake, healthy
 
 from walkback.core.errors import InputError
+from walkback.judge.editions import EDITIONS, decide
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import STATUSES, Flag
-from walkback.judge.protocol import EDITIONS, decide
 from walkback.judge.report import judge
 
 IDS = ("D1", "D2", "direction", "D3")

@@ -8,7 +8,7 @@ from fake_measurements import fake
 from walkback.core.errors import InputError
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.judge.sweep import FIELDS, STRATEGIES, strategies, sweep
+from walkback.judge.threshold_sweep import FIELDS, STRATEGIES, strategies, sweep
 
 
 def case(growth, grad, drift, acc, frozen=0.349):

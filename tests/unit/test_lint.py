@@ -14,9 +14,9 @@ import pytest
 
 from walkback.cli.main import main
 from walkback.core.errors import InputError
-from walkback.lint import LINTS
-from walkback.lint.engine import discover, lint
-from walkback.lint.rule import chosen, codes, rules
+from walkback.linting import LINTS
+from walkback.linting.engine import discover, lint
+from walkback.linting.rule import chosen, codes, rules
 
 SAMPLES = Path(__file__).parent / "lint_samples"
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.measure.discover import subject_of
+from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import measure

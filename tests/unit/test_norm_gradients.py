@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from walkback.training import fleet as fleets
-from walkback.training import program as programs
 from walkback.training.fleet import Fleet
-from walkback.training.norm_gradients import spare_norm_products
+from walkback.training.gpu import graph_program as programs
+from walkback.training.gpu.norm_gradients import spare_norm_products
 
 DEPTH = {net: tiny.recipe(arch=tiny.arch(net)).net.depth for net in ("resmlp", "vit_mini")}
 

@@ -12,13 +12,13 @@ import torch
 import walkback
 from dying import contents
 from walkback.cli.main import main
-from walkback.core.config import grid
+from walkback.core.configuration import grid
 from walkback.core.errors import WalkbackError
-from walkback.studies import run, store
+from walkback.runs import store, train_runs
 from walkback.sweeping.worker import perform
 from walkback.training.fleet import Fleet
-from walkback.training.group import back_off_text
-from walkback.training.memory import is_out_of_memory
+from walkback.training.out_of_memory import is_out_of_memory
+from walkback.training.planning.fleet_plan import back_off_text
 
 SMALL = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=64,test=32", "batch": 32, "device": "cpu"}
 GRID = {"methods": "dfa", "seeds": [1, 2, 3, 4, 5], "epochs": 3, "checkpoint_seconds": 0, **SMALL}
@@ -26,7 +26,7 @@ ALLOCATOR = "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: 
 ERRORS = [torch.OutOfMemoryError("CUDA out of memory."), MemoryError(), RuntimeError(ALLOCATOR)]
 
 
-class Heard(run.Listener):
+class Heard(train_runs.Listener):
     def __init__(self):
         self.lines = []
 
@@ -50,7 +50,7 @@ def small_memory(monkeypatch, most, after=0, error=ERRORS[0]):
                 raise error
             return super().train_epoch(tick)
 
-    monkeypatch.setattr("walkback.studies.fleet_run.Fleet", Large)
+    monkeypatch.setattr("walkback.runs.train_group.Fleet", Large)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_worker_says_so(tmp_path, monkeypatch):
     settings = {key: value for key, value in SMALL.items() if key != "device"}
     configs = [config.to_json() for config in grid("bp", seeds=[1, 2], epochs=1, **settings)]
     how = {"out": str(tmp_path), "data_root": None, "command": [], "device": "cpu"}
-    said = perform({"options": how, "configs": configs})
+    said = perform({"kind": "train", "options": how, "configs": configs})
     assert said["status"] == "done"
     assert said["notes"] == ("out of memory with 2 models together; going on with 1 + 1",)
 
@@ -161,10 +161,10 @@ CAPPED = """if True:
     import resource, sys
     from pathlib import Path
     import torch, walkback
-    from walkback.core.config import grid
-    from walkback.studies import run
-    from walkback.training.group import back_off_text
-    from walkback.training.recipe import resolve
+    from walkback.core.configuration import grid
+    from walkback.runs import train_runs as run
+    from walkback.training.planning.fleet_plan import back_off_text
+    from walkback.training.resolved_run import resolve
     settings = dict(arch="resmlp:d=256,depth=4", data="prototypes:train=512,test=64", batch=256, epochs=1)
     walkback.train("bp", **settings, seeds=99, out=sys.argv[1] + "/warm", device="cpu")
     recipes = [resolve(config) for config in grid("bp", seeds=range(32), **settings)]

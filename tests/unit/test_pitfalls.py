@@ -16,8 +16,8 @@ import torch
 from walkback.cli.main import main
 from walkback.core.catalog import Entry
 from walkback.core.errors import InputError
-from walkback.core.rng import generator
-from walkback.lint.rule import rules
+from walkback.core.random_streams import generator
+from walkback.linting.rule import rules
 from walkback.measure.subject import OwnSubject
 from walkback.pitfalls import CASES, small
 from walkback.pitfalls.case import Outcome, chosen, pitfalls, reproduce

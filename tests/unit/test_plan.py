@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiny
-from walkback.training import plan as planning
-from walkback.training import shares
-from walkback.training.count import count_step
-from walkback.training.group import Group, halves
-from walkback.training.plan import plan
-from walkback.training.shares import Workers, evened, ready_first, shared_out
-from walkback.training.speed import Speed
+from walkback.training.planning import load_balance
+from walkback.training.planning import plan_fleets as planning
+from walkback.training.planning.cost_model import Speed
+from walkback.training.planning.fleet_plan import Group, halves
+from walkback.training.planning.flop_count import count_step
+from walkback.training.planning.load_balance import Workers, evened, ready_first, shared_out
+from walkback.training.planning.plan_fleets import plan
 
 ROOMY = 1 << 40
 
@@ -167,7 +167,7 @@ def test_shells_of_a_large_network_train_apart_and_without_their_blocks_gradient
 
 @pytest.fixture
 def every_second_counts(monkeypatch):
-    monkeypatch.setattr(shares, "WORTH_CUTTING", 0.0)
+    monkeypatch.setattr(load_balance, "WORTH_CUTTING", 0.0)
 
 
 @pytest.mark.usefixtures("every_second_counts")

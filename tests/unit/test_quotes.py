@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from walkback.cli.main import main
 from walkback.core.errors import InputError
-from walkback.render.quotes import fill
+from walkback_papers.quotes import fill
 
 
 def cell(text):

@@ -24,12 +24,12 @@ from walkback.core.measurements import Measurements
 from walkback.judge.card import read_card, seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.render import latex, markdown
-from walkback.render.audit_page.page import audit_page
-from walkback.render.cards import view
-from walkback.render.cells import tidy
-from walkback.render.formats import FORMATS, PAGES, render
-from walkback.render.overview import NUMBERS, overview_latex, overview_markdown, overview_text
+from walkback.report import latex, markdown
+from walkback.report.audit_page.page import audit_page
+from walkback.report.cards import view
+from walkback.report.cells import tidy
+from walkback.report.formats import FORMATS, PAGES, render
+from walkback.report.overview import NUMBERS, overview_latex, overview_markdown, overview_text
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 CONTEXT = {
@@ -352,13 +352,13 @@ def test_the_latex_is_sound(case, name):
 
 
 def test_the_template_is_in_the_package():
-    assert resources.files("walkback.render").joinpath("templates", "card.html").is_file()
+    assert resources.files("walkback.report").joinpath("templates", "card.html").is_file()
 
 
 def test_rendering_needs_no_torch():
     code = (
-        "import sys, pkgutil, importlib, walkback.render as room\n"
-        "for found in pkgutil.walk_packages(room.__path__, 'walkback.render.'): importlib.import_module(found.name)\n"
+        "import sys, pkgutil, importlib, walkback.report as room\n"
+        "for found in pkgutil.walk_packages(room.__path__, 'walkback.report.'): importlib.import_module(found.name)\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

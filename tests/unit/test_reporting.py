@@ -16,8 +16,8 @@ from walkback.cli.main import main
 from walkback.judge.card import seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.render.cards import view
-from walkback.render.reporting import SENTENCES, methods_of, reporting
+from walkback.report.cards import view
+from walkback.report.reporting import SENTENCES, methods_of, reporting
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 CONFIG = {"epochs": 12, "batch": 64, "lr": 0.003, "weight_decay": 0.01, "augment": "none", "seed": 1}

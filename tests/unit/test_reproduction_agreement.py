@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walkback.core.errors import InputError
-from walkback.published.agree import KINDS, WIDTH, compare, distance, tolerance
-from walkback.published.printed import Printed, parse
+from walkback_papers.published.agree import KINDS, WIDTH, compare, distance, tolerance
+from walkback_papers.published.parse_number import Printed, parse
 
 # What is printed
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from walkback.published.agree import KINDS
-from walkback.published.figure import figures, sections
-from walkback.published.finder import Finder, recipes_at
-from walkback.published.printed import parse
-from walkback.published.quantities import QUANTITIES
-from walkback.studies.conduct import studies_of
-from walkback.studies.results import Results
-from walkback.studies.scale import PAPER, SMOKE
-from walkback.studies.variants import variants
-from walkback.training.recipe import resolve
+from walkback.training.resolved_run import resolve
+from walkback_papers.published.agree import KINDS
+from walkback_papers.published.figure import figures, sections
+from walkback_papers.published.finder import Finder, recipes_at
+from walkback_papers.published.parse_number import parse
+from walkback_papers.published.quantities import QUANTITIES
+from walkback_papers.results import Results
+from walkback_papers.run_studies import studies_of
+from walkback_papers.scale import PAPER, SMOKE
+from walkback_papers.variants import variants
 
 NUMBERS = Path(__file__).with_name("published_numbers.txt")
 """Our transcription of every number the papers' results hold, by section; labels such as epochs and λ are left out."""

@@ -12,14 +12,14 @@ import pytest
 from planted import Bed
 
 from walkback.cli.main import main
-from walkback.published.figure import figures
-from walkback.published.page import page, spans, summary
-from walkback.published.reproduce import Found, reproduce
-from walkback.render.markdown import escape
-from walkback.studies.conduct import studies_of
-from walkback.studies.results import Results
-from walkback.studies.scale import METHODS, PAPER, SMOKE
-from walkback.training.recipe import resolve
+from walkback.report.markdown import escape
+from walkback.training.resolved_run import resolve
+from walkback_papers.published.figure import figures
+from walkback_papers.published.page import page, spans, summary
+from walkback_papers.published.reproduce import Found, reproduce
+from walkback_papers.results import Results
+from walkback_papers.run_studies import studies_of
+from walkback_papers.scale import METHODS, PAPER, SMOKE
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +185,8 @@ def test_the_command_refuses(here, capsys, tmp_path, words, sentence):
 @pytest.mark.slow
 def test_a_page_of_real_runs_is_written_again_the_same(tmp_path, monkeypatch):
     """Trained, measured and told at smoke scale, then read twice."""
-    from walkback.studies.conduct import conduct
-    from walkback.studies.run import Listener, Options
+    from walkback.runs.train_runs import Listener, Options
+    from walkback_papers.run_studies import conduct
 
     monkeypatch.chdir(tmp_path)
     done = conduct(studies_of(["fresh-b-null"]), SMOKE, Options(out=Path("results"), device="cpu"), Listener())

@@ -10,14 +10,14 @@ from planted import Bed
 from planted_methods import LOOK
 
 from walkback.core.errors import InputError
-from walkback.published.figure import Ask, figures
-from walkback.published.finder import Finder
-from walkback.published.quantities import QUANTITIES
-from walkback.published.reproduce import VariantFinder, locate, reproduce
-from walkback.studies.scale import METHODS, SMOKE
-from walkback.studies.telling import penalised
-from walkback.studies.variants import variants
-from walkback.training.recipe import resolve
+from walkback.training.resolved_run import resolve
+from walkback_papers.published.figure import Ask, figures
+from walkback_papers.published.finder import Finder
+from walkback_papers.published.quantities import QUANTITIES
+from walkback_papers.published.reproduce import VariantFinder, locate, reproduce
+from walkback_papers.scale import METHODS, SMOKE
+from walkback_papers.tables import penalised
+from walkback_papers.variants import variants
 
 # Ours, found in stored results
 

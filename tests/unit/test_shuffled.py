@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from walkback.core.config import grid
+from walkback.core.configuration import grid
 from walkback.core.errors import InputError
 from walkback.data.catalog import DATA_SETS
 from walkback.data.cifar_spec import CIFAR10, CIFAR100
 from walkback.data.dataset import Dataset, digest, with_random_labels
 from walkback.data.images import Cifar
-from walkback.studies import store
-from walkback.training.recipe import resolve
+from walkback.runs import store
+from walkback.training.resolved_run import resolve
 
 SMALL = {"prototypes": {"train": 400, "test": 50}, "tiles": {"train": 400, "test": 50}, "teacher": {"train": 400}}
 

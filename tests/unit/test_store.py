@@ -18,8 +18,8 @@ import pytest
 from dying import contents, dies, in_child
 from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.core.files import write_atomic
-from walkback.studies import store
-from walkback.studies.store import LOG, MODEL, PREVIOUS, RECORD, RESUME, RULE, Checkpoint
+from walkback.runs import store
+from walkback.runs.store import LOG, MODEL, PREVIOUS, RECORD, RESUME, RULE, Checkpoint
 
 RESULT, TIMINGS = {"test_acc": 0.5, "epochs": 2}, {"seconds": 1.0}
 
@@ -430,7 +430,7 @@ class TestLock:
         import sys, time
         from pathlib import Path
         from walkback.core.errors import WalkbackError
-        from walkback.studies.store import open_run
+        from walkback.runs.store import open_run
         try:
             open_run(Path(sys.argv[1])).lock()
         except WalkbackError as error:

@@ -15,15 +15,16 @@ from walkback.cli.commands.sweep import slurm_settings
 from walkback.cli.main import main
 from walkback.cli.training import memory_of
 from walkback.core.errors import InputError
-from walkback.studies import store
-from walkback.studies.deadline import Deadline
-from walkback.studies.run import Options
-from walkback.sweeping import executor, studying, sweep
+from walkback.runs import store
+from walkback.runs.deadline import Deadline
+from walkback.runs.train_runs import Options
+from walkback.sweeping import executor, sweep
 from walkback.sweeping.executor import Ended
 from walkback.sweeping.grid_file import parse_grid
 from walkback.sweeping.ray_executor import RayExecutor
 from walkback.sweeping.slurm_executor import SlurmExecutor
 from walkback.sweeping.worker import Report, perform
+from walkback_papers import study_processes
 
 SMALL = 'data: "prototypes:train=64,test=32"\narch: "resmlp:d=8,depth=2"\nepochs: 1\nsettings: {batch: 32}\n'
 PAIR = f"methods: [bp, dfa]\nseeds: [1, 2]\n{SMALL}"
@@ -153,8 +154,8 @@ class TestSweep:
         """With the epochs that it has behind it, and the fleets it consists of."""
         one, other = sweep.jobs_of(grid_recipes("[bp, dfa]"), Options(Path("none")))
         begun = replace(one, sizes=(1,), done=1)
-        assert studying._together([begun]) is begun
-        both = studying._together([begun, other])
+        assert study_processes._together([begun]) is begun
+        both = study_processes._together([begun, other])
         assert both.recipes == (*one.recipes, *other.recipes)
         assert both.seconds == one.seconds + other.seconds
 

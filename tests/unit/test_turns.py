@@ -8,19 +8,19 @@ import time
 import pytest
 import torch
 
-from walkback.studies import turns
-from walkback.studies.turns import turn
+from walkback.runs import gpu_queue
+from walkback.runs.gpu_queue import turn
 
 GPU = torch.device("cuda")
 
 
 @pytest.fixture(autouse=True)
 def one_gpu(monkeypatch):
-    monkeypatch.setattr(turns, "_name", lambda device: "gpu")
+    monkeypatch.setattr(gpu_queue, "_name", lambda device: "gpu")
 
 
 def _hold(folder, ready, seconds):
-    turns._name = lambda device: "gpu"
+    gpu_queue._name = lambda device: "gpu"
     with turn(GPU, folder):
         ready.set()
         time.sleep(seconds)
@@ -51,7 +51,7 @@ def test_a_process_that_was_killed_holds_nothing(tmp_path):
 
 def _queue(folder, number, ready, order):
     """Its number is in the file before its turn ends; a queue between processes would send it some time after."""
-    turns._name = lambda device: "gpu"
+    gpu_queue._name = lambda device: "gpu"
     ready.set()
     with turn(GPU, folder), order.open("a") as file:
         file.write(f"{number}\n")

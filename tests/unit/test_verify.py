@@ -15,18 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import walkback as wb
+from walkback.auditing.diagnose_runs import diagnose_runs
+from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.verify import verify
 from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.judge.card import card_hash, read_card, seal
 from walkback.judge.compare import READ, compare, leaves, tolerance
 from walkback.judge.evidence import Evidence
+from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.render.formats import render
-from walkback.studies.diagnosis import Judging, diagnose_runs
-from walkback.studies.laboratory import Laboratory
-from walkback.studies.run import Listener
-from walkback.studies.verification import verify
+from walkback.report.formats import render
+from walkback.runs.train_runs import Listener
 
 SIZES = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=256,test=512", "epochs": 2}
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
@@ -34,7 +35,7 @@ SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp
 
 def diagnosed(path, **judging):
     laboratory = Laboratory(None, torch.device("cpu"))
-    (report,) = diagnose_runs([path], Judging(**judging), laboratory, Listener())
+    (report,) = diagnose_runs([path], JudgeOptions(**judging), laboratory, Listener())
     return report
 
 

@@ -31,9 +31,9 @@ from walkback.cli.main import main
 from walkback.judge.card import read_card
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.watching import huggingface, lightning
+from walkback.watching.detectors import DETECTORS, PAPERS_D2, alarms, raised_in
 from walkback.watching.follow import state_of
 from walkback.watching.journal import LOG, RECORD
-from walkback.watching.signs import DETECTORS, PAPERS_D2, alarms, raised_in
 from walkback.watching.tensorboard import TensorBoard
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from walkback.core.config import RunConfig
+from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.core.settings import Choice
 from walkback.credit import RULES
 from walkback.data.dataset import Dataset
 from walkback.training.driver import Driver
-from walkback.training.recipe import Recipe, resolve
+from walkback.training.resolved_run import Recipe, resolve
 
 BATCH = 128
 MANY_EPOCHS = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from walkback.training.recorded import finish
+from walkback.training.gpu.cuda_graph import finish
 
 
 def interleaved(

@@ -10,7 +10,7 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, I
 from walkback.judge.thresholds import DiagnosticThresholds
 
 if TYPE_CHECKING:
-    from walkback.studies.diagnosis import Judging
+    from walkback.judge.options import JudgeOptions
 
 EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
 
@@ -29,10 +29,10 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def judging_of(args: argparse.Namespace) -> Judging:
-    from walkback.studies.diagnosis import Judging
+def judging_of(args: argparse.Namespace) -> JudgeOptions:
+    from walkback.judge.options import JudgeOptions
 
-    return Judging(thresholds_of(args.threshold), args.protocol, args.null)
+    return JudgeOptions(thresholds_of(args.threshold), args.protocol, args.null)
 
 
 def thresholds_of(items: list[str]) -> DiagnosticThresholds:

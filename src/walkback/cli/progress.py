@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from walkback.studies.run import Listener, Result
-from walkback.training.group import Group, back_off_text
-from walkback.training.shares import ALONE, Workers
+from walkback.runs.train_runs import Listener, Result
+from walkback.training.planning.fleet_plan import Group, back_off_text
+from walkback.training.planning.load_balance import ALONE, Workers
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

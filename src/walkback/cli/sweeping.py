@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from walkback.cli.progress import clock, plan_table
 from walkback.sweeping.sweep import Listener
-from walkback.training.group import Group
-from walkback.training.shares import ALONE, Workers
+from walkback.training.planning.fleet_plan import Group
+from walkback.training.planning.load_balance import ALONE, Workers
 
 
 class SweepBar(Listener):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from walkback.core.config import PARTS, RunConfig
+from walkback.core.configuration import PARTS, RunConfig
 from walkback.core.errors import InputError
 
 PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "tf32"}

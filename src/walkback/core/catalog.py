@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.metadata
 import importlib.util
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
+from walkback.core.plugins import registered
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Catalog:
         try:
             return importlib.import_module(modules[name])
         except ImportError as error:
-            if modules[name].startswith("walkback."):
+            if modules[name].startswith(("walkback.", "walkback_papers.")):
                 raise
             raise InputError(
                 f"The {self.kind} '{name}' of the package '{modules[name]}' could not be imported: {error}. "
@@ -83,7 +83,7 @@ def _modules_of(package: str, group: str) -> dict[str, str]:
     folder = Path(_origin(package)).parent
     own = {path.stem: f"{package}.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
     others: dict[str, str] = {}
-    for point in importlib.metadata.entry_points(group=group):
+    for point in registered(group):
         if others.setdefault(point.name, point.module) != point.module:
             raise InputError(
                 f"Two installed packages register '{point.name}' in '{group}': '{others[point.name]}' and "

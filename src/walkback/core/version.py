@@ -1,3 +1,3 @@
 """The one place that knows the version."""
 
-__version__ = "0.8.1"
+__version__ = "0.9.0"

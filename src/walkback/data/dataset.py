@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.core.settings import recorded
 
 

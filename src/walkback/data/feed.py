@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.data.dataset import Dataset
 
 PAD = 4

@@ -8,7 +8,7 @@ from typing import Any
 from walkback.core.measurements import GROUP, Measurements
 from walkback.judge.evidence import Evidence
 from walkback.judge.quantities import Quantities
-from walkback.judge.stats import Margin
+from walkback.judge.statistics import Margin
 
 TODO = "[TODO]"
 

@@ -13,7 +13,7 @@ from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag, finite
 from walkback.judge.number import first_bad
 from walkback.judge.quantities import Quantities
-from walkback.judge.stats import Margin, holm, mcnemar_margin
+from walkback.judge.statistics import Margin, holm, mcnemar_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 Outcome = Literal["stands", "walked_back", "detectable_small", "trivial", "not_made", "not_applicable", "inconclusive"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
-from walkback.judge.stats import Margin, paired_margin
+from walkback.judge.statistics import Margin, paired_margin
 
 METHOD_SHELL, BP_SHELL, UNNAMED = "method_shell", "bp_shell", "unnamed"
 NULLS: dict[str, str] = {

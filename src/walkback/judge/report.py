@@ -11,12 +11,12 @@ from walkback.core.measurements import Measurements
 from walkback.judge import claims as claim_rules
 from walkback.judge.check import run_checks
 from walkback.judge.claims import Claim
+from walkback.judge.editions import EDITIONS, Outcome, Verdict, decide, edition, withheld
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag
 from walkback.judge.modes import Mode, Step, chain, modes
-from walkback.judge.protocol import EDITIONS, Outcome, Verdict, decide, edition, withheld
 from walkback.judge.quantities import Quantities, quantities
-from walkback.judge.stats import Margin
+from walkback.judge.statistics import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 
@@ -64,18 +64,18 @@ class DiagnosticReport:
 
     def to_json(self) -> dict[str, Any]:
         """The audit card."""
-        from walkback.judge.document import document  # It is written for this class and imports it.
+        from walkback.judge.card_document import document  # It is written for this class and imports it.
 
         return document(self)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write report.json, .md, .tex, .html and measurements.npz into `folder`, and return their paths."""
-        from walkback.render.save import save_report  # A room above this one: asked for when it is needed.
+        from walkback.report.save import save_report  # A room above this one: asked for when it is needed.
 
         return save_report(self, folder)
 
     def __str__(self) -> str:
-        from walkback.judge.text import text
+        from walkback.judge.card_text import text
 
         return text(self)
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule
 from walkback.credit.trace import Trace, one_hot, softmax_error, trace

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from walkback.core.config import RunConfig
+from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
 from walkback.core.settings import Choice
 from walkback.data.dataset import Dataset
@@ -22,7 +22,7 @@ from walkback.measure.inputs import Groups, regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves, Network, part
-from walkback.training.recipe import Recipe, resolve
+from walkback.training.resolved_run import Recipe, resolve
 from walkback.training.single import Single
 
 DEPTH, EPOCHS, SAMPLES = 4, 3, 1024

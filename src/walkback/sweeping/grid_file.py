@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from walkback.core.config import PARTS, RunConfig, grid
+from walkback.core.configuration import PARTS, RunConfig, grid
 from walkback.core.errors import InputError, unknown
 from walkback.core.files import explained
 from walkback.core.settings import Scalar

@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
+from walkback.auditing.audit import with_baselines
 from walkback.core.files import explained
-from walkback.studies.audit import with_baselines
-from walkback.studies.deadline import NEVER, Deadline
-from walkback.studies.run import Options, Result, choose_device, free_memory, plan_rest, refuse_twins, result_of
-from walkback.studies.store import open_run
+from walkback.runs.deadline import NEVER, Deadline
+from walkback.runs.store import open_run
+from walkback.runs.train_runs import Options, Result, choose_device, free_memory, plan_rest, refuse_twins, result_of
 from walkback.sweeping.executor import Ended, Executor
 from walkback.sweeping.grid_file import GridFile
-from walkback.training.group import Group
-from walkback.training.recipe import Recipe, resolve
-from walkback.training.shares import evened, ready_first
+from walkback.training.planning.fleet_plan import Group
+from walkback.training.planning.load_balance import evened, ready_first
+from walkback.training.resolved_run import Recipe, resolve
 
 TRIES_AGAIN = 3
 """How often a job whose worker was lost is given to another."""
@@ -201,7 +201,11 @@ class Course:
 
 def job_json(group: Group, options: Options) -> dict[str, Any]:
     """A fleet to be trained, as a worker is told."""
-    return {"options": options_json(options), "configs": [recipe.config.to_json() for recipe in group.recipes]}
+    return {
+        "kind": "train",
+        "options": options_json(options),
+        "configs": [recipe.config.to_json() for recipe in group.recipes],
+    }
 
 
 def options_json(options: Options) -> dict[str, Any]:

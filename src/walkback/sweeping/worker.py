@@ -1,6 +1,7 @@
-"""What a worker does, wherever it is: train one fleet, or settle some runs of studies, and say how it went.
+"""A worker: do one job and report how it ended.
 
-A job and its report are plain JSON, so that they travel through a file, through Ray and through Slurm alike.
+A job and its report are plain JSON, so that files, Ray and Slurm can carry them. `job["kind"]` names a module of
+`job_kinds`.
 """
 
 from __future__ import annotations
@@ -9,18 +10,13 @@ import json
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from walkback.core.errors import WalkbackError
 from walkback.core.files import write_atomic
-from walkback.studies.store import TakenError
-
-if TYPE_CHECKING:
-    from walkback.studies.run import Listener, Options
+from walkback.runs.store import TakenError
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,10 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
     """Carry out a job; every error that Python can catch is in its report."""
     notes: list[str] = []
     try:
-        is_done = (_settle if "studies" in job else _train)(job, notes.append)
+        # Imported here, so that a worker whose installation is broken can report it.
+        from walkback.sweeping.job_kinds import JOBS
+
+        is_done = JOBS.get(job["kind"])(job, notes.append)
     except TakenError as error:
         report = Report("taken", str(error))
     except WalkbackError as error:
@@ -56,49 +55,6 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
     else:
         report = Report("done" if is_done else "stopped", notes=tuple(notes))
     return report.to_json()
-
-
-def _train(job: dict[str, Any], note: Callable[[str], None]) -> bool:
-    """Whether every run is finished."""
-    # Imported here, so that a worker whose installation is broken can say so.
-    from walkback.core.config import RunConfig
-    from walkback.studies import run
-
-    configs = [RunConfig.from_json(config) for config in job["configs"]]
-    results = run.train(configs, _options(job), _noting(note))
-    return all(result.status == "done" for result in results)
-
-
-def _settle(job: dict[str, Any], note: Callable[[str], None]) -> bool:
-    """Whether every run is finished and measured."""
-    from walkback.studies import conduct
-    from walkback.studies.scale import scale_of
-
-    studies, scale, options = conduct.studies_of(job["studies"]), scale_of(job["scale"]), _options(job)
-    if job["until"] is not None:
-        options = replace(options, max_seconds=max(0.0, job["until"] - time.time()))
-    return conduct.settle(studies, scale, options, _noting(note), names=set(job["runs"])).is_done
-
-
-def _options(job: dict[str, Any]) -> Options:
-    from walkback.studies.run import Options
-
-    how = job["options"]
-    root = how["data_root"]
-    paths = {"out": Path(how["out"]), "data_root": None if root is None else Path(root)}
-    # Whoever handed out the job has said what it will take.
-    return Options(**{**how, **paths, "resume": True, "predict": False, "command": tuple(how["command"])})
-
-
-def _noting(note: Callable[[str], None]) -> Listener:
-    from walkback.studies.run import Listener
-    from walkback.training.group import Group, back_off_text
-
-    class Noting(Listener):
-        def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
-            note(back_off_text(group, parts))
-
-    return Noting()
 
 
 def main(job: Path, report: Path) -> None:

@@ -19,7 +19,7 @@ from torch.func import vmap
 from walkback.data.dataset import Dataset
 from walkback.data.feed import TestSet
 from walkback.nets.network import Leaves
-from walkback.training.recipe import Recipe
+from walkback.training.resolved_run import Recipe
 
 Tick = Callable[[int], None]
 """Called with the number of steps just done, for a progress bar."""

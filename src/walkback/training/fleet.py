@@ -22,10 +22,10 @@ from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, Order, TestSet
 from walkback.nets.network import Leaves
 from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, products
-from walkback.training.optim import AdamW, cosine_tensor
-from walkback.training.program import flat_program, quicken
-from walkback.training.recipe import Recipe
-from walkback.training.recorded import record, recorded
+from walkback.training.gpu.cuda_graph import record, recorded
+from walkback.training.gpu.graph_program import flat_program, quicken
+from walkback.training.optimisers import AdamW, cosine_tensor
+from walkback.training.resolved_run import Recipe
 from walkback.training.step import StepOutput, StepSpec, step
 
 

@@ -12,8 +12,8 @@ from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, TestSet
 from walkback.nets.network import Leaves
 from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, products, to_cpu
-from walkback.training.optim import AdamW, cosine
-from walkback.training.recipe import Recipe
+from walkback.training.optimisers import AdamW, cosine
+from walkback.training.resolved_run import Recipe
 from walkback.training.step import StepSpec, step
 
 

@@ -15,7 +15,7 @@ from walkback.credit import local
 from walkback.credit.rule import LEARNED, CreditRule
 from walkback.credit.trace import Trace, trace
 from walkback.nets.network import Leaves, Network, part
-from walkback.training.recipe import Recipe
+from walkback.training.resolved_run import Recipe
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from walkback.core.errors import InputError
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.studies import store
+from walkback.runs import store
 from walkback.watching import journal
-from walkback.watching.signs import first_of, raised_in
+from walkback.watching.detectors import first_of, raised_in
 
 Status = Literal["running", "done", "stopped", "interrupted", "failed"]
 

@@ -24,27 +24,28 @@ from typing import Any
 import torch
 from torch import nn
 
+from walkback.auditing.diagnose_model import diagnose_model
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.core.settings import at_least, convert
+from walkback.judge.editions import edition
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag, finite
-from walkback.judge.protocol import edition
+from walkback.judge.options import JudgeOptions
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.detect import Sight
-from walkback.measure.discover import Blocks, subject_of
+from walkback.measure.detector_readings import Sight
+from walkback.measure.discovery import Blocks, subject_of
 from walkback.measure.foreign import ForeignSubject, StepFn
 from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import Pool, measure
 from walkback.measure.subject import Credit
-from walkback.studies.diagnosis import Judging, diagnose_model
-from walkback.studies.provenance import provenance
-from walkback.watching.alone import as_written, is_first, said_by_first
+from walkback.runs.provenance import provenance
+from walkback.watching.detectors import alarms, first_of, flags_of, raised_in
 from walkback.watching.journal import Journal, Row, described, joined
-from walkback.watching.signs import alarms, first_of, flags_of, raised_in
+from walkback.watching.unwrap import as_written, is_first, said_by_first
 
 Logger = Callable[[Mapping[str, Any]], None]
 """Hears each row as it is written."""
@@ -246,7 +247,7 @@ class Watch:
                     self._model,
                     self._groups,
                     accuracies,
-                    Judging(self._thresholds, self._protocol),
+                    JudgeOptions(self._thresholds, self._protocol),
                     method_name=self._name,
                     notes=notes,
                     **self._how,

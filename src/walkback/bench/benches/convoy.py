@@ -9,9 +9,9 @@ from walkback.bench.benches.fleet import METHODS
 from walkback.bench.result import Options, Result, Row
 from walkback.bench.setup import scale
 from walkback.bench.timing import interleaved, round_seconds
-from walkback.studies.run import choose_device
-from walkback.training.convoy import Convoy
+from walkback.runs.train_runs import choose_device
 from walkback.training.fleet import Fleet
+from walkback.training.gpu.concurrent_fleets import Convoy
 
 ARCHS = ("resmlp", "resmlp:terminal_norm=false")
 MODELS = 6

@@ -15,7 +15,7 @@ from walkback.bench.result import Options, Result, Row
 from walkback.bench.setup import BATCH
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.data.feed import Feed
-from walkback.studies.run import choose_device
+from walkback.runs.train_runs import choose_device
 
 STEPS = 40
 BASE, WORKERS, FEED = "DataLoader, no workers", "DataLoader, 2 workers", "resident feed"

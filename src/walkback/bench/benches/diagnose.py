@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from walkback.bench.plain import plain_loop
+from walkback.bench.eager_loop import plain_loop
 from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
-from walkback.studies.run import choose_device
+from walkback.runs.train_runs import choose_device
 from walkback.training.driver import prepare
 
 EPOCH = 50_000 // BATCH

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from walkback.bench.plain import plain_loop
+from walkback.bench.eager_loop import plain_loop
 from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, Scale, epoch_of, refusal, scale
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.core.settings import Choice
-from walkback.studies.run import choose_device
+from walkback.runs.train_runs import choose_device
 from walkback.training.fleet import Fleet
-from walkback.training.memory import is_out_of_memory
+from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.single import Single
 
 BASE = "bp"

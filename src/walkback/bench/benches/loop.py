@@ -11,22 +11,22 @@ from pathlib import Path
 
 import torch
 
-from walkback.bench.crew import Crew
+from walkback.bench.eager_loop import plain_net, plain_step
 from walkback.bench.loader import batches, loader_epoch, pictures
-from walkback.bench.plain import plain_net, plain_step
 from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, MANY_EPOCHS, TINY_ARCHS
 from walkback.bench.timing import interleaved, round_seconds
-from walkback.core.config import grid
+from walkback.bench.worker_pool import Crew
+from walkback.core.configuration import grid
 from walkback.core.machine import cores
 from walkback.data.tensors import NAME as OWN_DATA
 from walkback.data.tensors import Tensors
-from walkback.studies import run as training
+from walkback.runs import train_runs as training
 from walkback.training.driver import prepare
 from walkback.training.fleet import Fleet
-from walkback.training.group import Group, suitable_threads
-from walkback.training.recipe import Recipe, resolve
-from walkback.training.shares import evened, shared_out
+from walkback.training.planning.fleet_plan import Group, suitable_threads
+from walkback.training.planning.load_balance import evened, shared_out
+from walkback.training.resolved_run import Recipe, resolve
 
 STEPS = 40
 METHODS = ("bp", "fa:site=input", "dfa:scale=unit_error,site=input")

@@ -6,7 +6,7 @@ from walkback.bench.result import Options, Result, Row
 from walkback.bench.setup import epoch_of, refusal, scale
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.credit import RULES
-from walkback.studies.run import choose_device
+from walkback.runs.train_runs import choose_device
 from walkback.training.driver import Driver
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single

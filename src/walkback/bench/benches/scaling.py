@@ -14,9 +14,9 @@ import torch
 from walkback.bench.result import Options, Result, Row
 from walkback.bench.setup import BATCH, Scale, epoch_of
 from walkback.bench.timing import interleaved, round_seconds
-from walkback.studies.run import choose_device
-from walkback.training.count import count_step
+from walkback.runs.train_runs import choose_device
 from walkback.training.fleet import Fleet
+from walkback.training.planning.flop_count import count_step
 
 
 @dataclass(frozen=True)

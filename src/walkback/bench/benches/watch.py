@@ -8,11 +8,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from walkback.bench.plain import plain_loop, plain_net
+from walkback.bench.eager_loop import plain_loop, plain_net
 from walkback.bench.result import Bar, Options, Result, Row
 from walkback.bench.setup import BATCH, scale
 from walkback.bench.timing import interleaved
-from walkback.studies.run import choose_device
+from walkback.runs.train_runs import choose_device
 from walkback.watching.watch import Watch
 
 EPOCH = 50_000 // BATCH

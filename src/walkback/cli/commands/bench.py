@@ -93,8 +93,8 @@ def _line(entry: Any) -> str:
 
 def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]:
     from walkback.bench.result import Options
-    from walkback.studies.provenance import provenance, without_paths
-    from walkback.studies.run import choose_device
+    from walkback.runs.provenance import provenance, without_paths
+    from walkback.runs.train_runs import choose_device
 
     # Ratios survive a busy machine, milliseconds do not: whoever reads them should know.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None

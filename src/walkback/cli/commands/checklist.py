@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.cli.commands.render import find_cards
     from walkback.core.files import explained, write_atomic
     from walkback.judge.card import read_card
-    from walkback.render.reporting import reporting
+    from walkback.report.reporting import reporting
 
     paths = dict.fromkeys(path for given in args.cards for path in find_cards(given))
     text = reporting([read_card(path) for path in paths], _form(args))

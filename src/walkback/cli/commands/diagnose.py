@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _runs(args: argparse.Namespace) -> int:
+    from walkback.auditing.diagnose_runs import diagnose_runs
+    from walkback.auditing.measure_run import Laboratory
     from walkback.cli.progress import Bar
-    from walkback.judge.panel import worst
-    from walkback.studies.diagnosis import diagnose_runs
-    from walkback.studies.laboratory import Laboratory
-    from walkback.studies.run import choose_device
-    from walkback.studies.store import find_runs
+    from walkback.judge.audit_table import worst
+    from walkback.runs.store import find_runs
+    from walkback.runs.train_runs import choose_device
 
     paths = []
     for given in args.runs:
@@ -77,13 +77,13 @@ def _runs(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace) -> int:
     if not args.data:
         raise InputError("--model needs --data: a data set's name, or pkg.mod:function that yields (x, y) batches.")
-    from walkback.studies import handed_over
-    from walkback.studies.diagnosis import diagnose_model
-    from walkback.studies.run import choose_device
+    from walkback.auditing import load_model
+    from walkback.auditing.diagnose_model import diagnose_model
+    from walkback.runs.train_runs import choose_device
 
     judging, device = judging_of(args), choose_device(args.device)
-    model = handed_over.model(args.model, args.checkpoint, device)
-    batches = handed_over.batches(args.data, args.data_root, device)
+    model = load_model.model(args.model, args.checkpoint, device)
+    batches = load_model.batches(args.data, args.data_root, device)
     accuracies = {"headline_acc": args.headline_acc, "frozen_baseline_acc": args.frozen_acc, "bp_acc": args.bp_acc}
     blocks = args.blocks[0] if len(args.blocks) == 1 else args.blocks
     report = diagnose_model(

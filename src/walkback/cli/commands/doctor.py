@@ -72,8 +72,8 @@ def _torch() -> Finding:
 def _device() -> Finding:
     import torch
 
-    from walkback.studies.provenance import describe
-    from walkback.studies.run import choose_device
+    from walkback.runs.provenance import describe
+    from walkback.runs.train_runs import choose_device
 
     return True, f"{describe(choose_device('auto'))}; {cores()} cores, torch uses {torch.get_num_threads()}"
 
@@ -83,8 +83,8 @@ def _precision() -> Finding:
     import torch
     from torch.nn.functional import conv2d
 
-    from walkback.core.rng import generator
-    from walkback.studies.run import choose_device
+    from walkback.core.random_streams import generator
+    from walkback.runs.train_runs import choose_device
     from walkback.training.driver import prepare
 
     device, draws = choose_device("auto"), generator(0, "doctor")
@@ -103,10 +103,10 @@ def _precision() -> Finding:
 
 def _step() -> Finding:
     """One real step of a tiny fleet on the device: vmap, fused AdamW and, on a GPU, graph capture."""
-    from walkback.core.config import grid
-    from walkback.studies.run import choose_device
+    from walkback.core.configuration import grid
+    from walkback.runs.train_runs import choose_device
     from walkback.training.fleet import Fleet
-    from walkback.training.recipe import resolve
+    from walkback.training.resolved_run import resolve
 
     configs = grid(["bp", "bp:shell=bp"], arch="resmlp:d=8,depth=1", data="prototypes:train=64,test=64", batch=64)
     recipes = [resolve(config) for config in configs]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, InputError
 
 if TYPE_CHECKING:
-    from walkback.lint.engine import Outcome
-    from walkback.lint.rule import Rule
+    from walkback.linting.engine import Outcome
+    from walkback.linting.rule import Rule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.lint.engine import lint
-    from walkback.lint.rule import chosen, codes, rules
+    from walkback.linting.engine import lint
+    from walkback.linting.rule import chosen, codes, rules
 
     if args.explain is not None:
         wanted = [rules()[code] for code in sorted(codes(args.explain))] or list(rules().values())
@@ -64,7 +64,7 @@ def _many(count: int, what: str) -> str:
 
 
 def _document(outcome: Outcome) -> dict[str, Any]:
-    from walkback.lint.rule import rules
+    from walkback.linting.rule import rules
 
     findings = [
         {

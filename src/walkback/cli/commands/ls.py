@@ -11,27 +11,29 @@ from typing import Any
 
 from walkback.bench import BENCHES
 from walkback.bench.costs import bp_steps
+from walkback.core.catalog import Catalog
 from walkback.core.errors import EXIT_DONE, InputError
+from walkback.core.plugins import load_registered, registered
 from walkback.credit import RULES
 from walkback.data.catalog import DATA_SETS
 from walkback.judge.checks import CHECKS
 from walkback.nets import ARCHS
-from walkback.studies import STUDIES
 
-CATALOGS = {
+CATALOGS: dict[str, Catalog] = {
     "methods": RULES,
     "archs": ARCHS,
     "data": DATA_SETS,
     "diagnostics": CHECKS,
-    "studies": STUDIES,
     "benches": BENCHES,
 }
+PLUGINS = "walkback.catalogs"
+"""Entry points of other packages' catalogs, such as the studies of walkback_papers."""
 COST = "cost_in_bp_steps"
 """Of a method: for each device it was timed on, alone and in a fleet."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=(*CATALOGS, "runs"), help="what to list")
+    parser.add_argument("what", choices=(*_names(), "runs"), help="what to list")
     parser.add_argument("folder", nargs="?", type=Path, help="with runs: where they are (default: runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
 
@@ -75,6 +77,15 @@ def _priced(device: str, steps: dict[str, float]) -> str:
     return f"{', '.join(f'{value:.2f} {where}' for where, value in steps.items())} ({device})"
 
 
+def _names() -> list[str]:
+    return [*CATALOGS, *(point.name for point in registered(PLUGINS))]
+
+
+def _catalog_of(what: str) -> Catalog:
+    found: Catalog = CATALOGS.get(what) or load_registered(PLUGINS, "catalog", what)
+    return found
+
+
 def _catalog(what: str) -> list[dict[str, Any]]:
     return [
         {
@@ -83,7 +94,7 @@ def _catalog(what: str) -> list[dict[str, Any]]:
             **{key.lower(): value for key, value in entry.facts.items()},
             **(_cost(entry.name) if what == "methods" else {}),
         }
-        for entry in CATALOGS[what].entries()
+        for entry in _catalog_of(what).entries()
     ]
 
 
@@ -94,7 +105,7 @@ def _cost(method: str) -> dict[str, Any]:
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:
-    from walkback.studies.store import find_runs, open_run
+    from walkback.runs.store import find_runs, open_run
 
     rows = []
     for path in find_runs(folder):

@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from walkback.auditing.audit_files import OVERVIEW, read_overview, write_overview
     from walkback.core.files import explained, write_atomic
     from walkback.judge.card import read_card
-    from walkback.render.formats import render
-    from walkback.studies.audit_files import OVERVIEW, read_overview, write_overview
+    from walkback.report.formats import render
 
     paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given)))
     forms = list(dict.fromkeys(args.format))
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def find_cards(given: Path) -> list[Path]:
     """The card at a path, in a folder, or in the folders of a folder."""
-    from walkback.render.save import CARD
+    from walkback.report.save import CARD
 
     if given.is_file():
         return [given]
@@ -86,7 +86,7 @@ def find_cards(given: Path) -> list[Path]:
 
 def plan(paths: Sequence[Path], out: Path | None) -> dict[Path, Path]:
     """Where each card's files go, without their endings; two cards never share a name."""
-    from walkback.render.save import CARD
+    from walkback.report.save import CARD
 
     if out is None:
         return {path: path.with_name(path.stem) for path in paths}

@@ -32,10 +32,10 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 if TYPE_CHECKING:
     import torch
 
-    from walkback.studies.run import Options
+    from walkback.runs.train_runs import Options
     from walkback.sweeping.executor import Executor
-    from walkback.training.group import Group
-    from walkback.training.shares import Workers
+    from walkback.training.planning.fleet_plan import Group
+    from walkback.training.planning.load_balance import Workers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,11 +64,11 @@ def run(args: argparse.Namespace) -> int:
     slurm, memory = slurm_settings(args.slurm), memory_of(args.memory)
 
     from walkback.core.machine import cores
-    from walkback.studies.run import Options, choose_device
+    from walkback.runs.train_runs import Options, choose_device
     from walkback.sweeping.executor import threads
     from walkback.sweeping.grid_file import read_grid
     from walkback.sweeping.sweep import jobs_of, recipes_of, shared_memory, sweep
-    from walkback.training.shares import ALONE, Workers
+    from walkback.training.planning.load_balance import ALONE, Workers
 
     recipes = recipes_of(read_grid(args.grid))
     command = ("walkback", *sys.argv[1:])
@@ -150,7 +150,7 @@ def _executor(args: argparse.Namespace, options: Options, at_once: int | None, s
         from walkback.sweeping.ray_executor import RayExecutor
 
         return RayExecutor(at_once or cores(), wants_gpu=options.device == "cuda")
-    from walkback.studies.run import choose_device
+    from walkback.runs.train_runs import choose_device
     from walkback.sweeping.executor import LocalExecutor, visible_gpus
 
     return LocalExecutor(visible_gpus(_gpus(choose_device(options.device))))

@@ -14,7 +14,7 @@ import json
 import sys
 
 from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, memory_of, run_settings
-from walkback.core.config import RunConfig
+from walkback.core.configuration import RunConfig
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED
 
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     common, how = grid_settings(args), run_settings(args)
 
     from walkback.api import train
-    from walkback.core.config import grid
+    from walkback.core.configuration import grid
 
     if args.dry_run:
         return _dry_run(args, grid(args.method, **common))
@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _dry_run(args: argparse.Namespace, configs: list[RunConfig]) -> int:
     from walkback.cli.progress import print_plan
-    from walkback.studies.run import Options, plan_rest, refuse_twins
-    from walkback.training.recipe import resolve
+    from walkback.runs.train_runs import Options, plan_rest, refuse_twins
+    from walkback.training.resolved_run import resolve
 
     recipes = [resolve(config) for config in configs]
     refuse_twins(recipes)

@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.studies.run import choose_device
-    from walkback.studies.verification import verify
+    from walkback.auditing.verify import verify
+    from walkback.runs.train_runs import choose_device
 
     found = verify(args.report, args.bundle, data_root=args.data_root, device=choose_device(args.device))
     print(json.dumps(found.to_json(), allow_nan=False) if args.json else found)

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.core.settings import at_least
 from walkback.data.dataset import CatalogSource, Dataset, digest
 

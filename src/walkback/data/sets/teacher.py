@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.core.settings import above, at_least
 from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.nets.archs.student_net import StudentNet

@@ -15,7 +15,7 @@ from walkback.core.measurements import GROUP
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag, factor
 from walkback.judge.quantities import Quantities
-from walkback.judge.stats import mean_interval
+from walkback.judge.statistics import mean_interval
 from walkback.judge.thresholds import DiagnosticThresholds
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.measure.vectors import cosines, rows, units
 from walkback.pitfalls.case import Outcome
 

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import torch
 
+from walkback.auditing.diagnose_runs import diagnose_run
+from walkback.auditing.measure_run import Laboratory
+from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport
 from walkback.measure.subject import FrozenPass, OwnSubject
 from walkback.measure.vectors import cosines, rows
 from walkback.pitfalls import small
 from walkback.pitfalls.case import Outcome
-from walkback.studies import run as runs
-from walkback.studies import store
-from walkback.studies.diagnosis import Judging, diagnose_run
-from walkback.studies.laboratory import Laboratory
-from walkback.studies.shelf import Shelf
+from walkback.runs import store
+from walkback.runs import train_runs as runs
+from walkback.runs.run_index import Shelf
 
 
 def run() -> Outcome:
@@ -43,7 +44,7 @@ def run() -> Outcome:
 
 def _diagnosed(path: Path) -> DiagnosticReport:
     run = store.open_run(path, without=(store.RULE,))
-    return diagnose_run(run, Judging(), Laboratory(None, small.CPU), Shelf(path.parent))
+    return diagnose_run(run, JudgeOptions(), Laboratory(None, small.CPU), Shelf(path.parent))
 
 
 def _careless_credit(path: Path, seen: FrozenPass) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from walkback.core.measurements import GROUP
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.measure.subject import OwnSubject
 from walkback.measure.vectors import cosines, rows
 from walkback.pitfalls import small

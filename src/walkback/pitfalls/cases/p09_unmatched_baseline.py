@@ -8,7 +8,7 @@ Linter: none
 
 from __future__ import annotations
 
-from walkback.judge.stats import paired_margin
+from walkback.judge.statistics import paired_margin
 from walkback.pitfalls import small
 from walkback.pitfalls.case import Outcome
 

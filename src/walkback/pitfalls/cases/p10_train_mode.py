@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from walkback.core.measurements import GROUP
-from walkback.measure.discover import subject_of
+from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import measure

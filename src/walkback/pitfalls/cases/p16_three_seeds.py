@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from walkback.core.measurements import Array
-from walkback.judge.stats import mean_interval
-from walkback.judge.student import normal_quantile
+from walkback.judge.statistics import mean_interval
+from walkback.judge.student_t import normal_quantile
 from walkback.pitfalls.case import Outcome
 
 SEEDS, TABLES = 3, 20_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.pitfalls import small
 from walkback.pitfalls.case import Outcome
 

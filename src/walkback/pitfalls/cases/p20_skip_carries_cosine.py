@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from walkback.core.rng import generator
+from walkback.core.random_streams import generator
 from walkback.credit.feedback import gaussian
 from walkback.credit.perlinear import feedback_linear
 from walkback.credit.rule import Credits, transport

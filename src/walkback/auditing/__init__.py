@@ -1,0 +1,1 @@
+"""Audits: diagnose a model or stored runs, train and judge methods together, verify cards."""

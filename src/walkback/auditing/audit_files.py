@@ -1,0 +1,59 @@
+"""An audit's own files: its pages, written from cards and training logs alone; no model is read and no torch needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from walkback.core.errors import InputError
+from walkback.core.files import explained, write_atomic
+from walkback.judge.audit_table import Panel, panel
+from walkback.judge.card import read_card
+from walkback.report.audit_page.page import audit_page
+from walkback.report.overview import overview_latex, overview_markdown
+from walkback.runs import store
+
+OVERVIEW = "audit"
+FORMS = ("html", "md", "tex", "json")
+
+
+def write_overview(
+    found: Panel, runs: Path, folder: Path, forms: Sequence[str] = FORMS, links: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Write the overview into `folder`; logs lie in `runs`, and `links` lead from a run's name to its card's page."""
+    cards = [card for row in found.rows for card in row.cards]
+    names = [str(card["provenance"]["run"]) for card in cards]
+    targets = [links.get(name, "") if links is not None else f"{name}/report.html" for name in names]
+    make = {
+        "html": lambda: audit_page(cards, "Audit", targets, [log_of(runs / name) for name in names]),
+        "md": lambda: overview_markdown(cards),
+        "tex": lambda: overview_latex(cards),
+        "json": lambda: json.dumps(found.to_json(), allow_nan=False),
+    }
+    # All is made before anything is written.
+    texts = {folder / f"{OVERVIEW}.{form}": make[form]() for form in forms}
+    for path, text in texts.items():
+        write_atomic(path, text.encode())
+    return list(texts)
+
+
+def read_overview(folder: Path) -> Panel:
+    """The table of an audit that was written before."""
+    path = folder / f"{OVERVIEW}.json"
+    with explained(path, "read"):
+        text = path.read_text(encoding="utf-8")
+    try:
+        rows = json.loads(text)["rows"]
+        cards = [card for row in rows for card in row["cards"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no audit's overview. `walkback audit --resume` writes it again.") from error
+    return panel([read_card(card) for card in cards])
+
+
+def log_of(path: Path) -> list[dict[str, Any]]:
+    """A run's training log; empty where the run is gone."""
+    if not (path / store.RECORD).is_file():
+        return []
+    return store.open_run(path, without=(store.MODEL, store.RULE)).log()

@@ -1,0 +1,221 @@
+"""Is this card true of this run? Hash what can be hashed, measure the rest again, judge it as the card says, compare.
+
+Whoever changes a card can give it a fitting hash again, and whoever changes a run can do so with its record. So nothing
+is believed that can be measured: every number of the card is found anew from the weights and the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from walkback.auditing.diagnose_runs import context_of, evidence_of
+from walkback.auditing.measure_run import Laboratory
+from walkback.core.errors import InputError
+from walkback.core.files import explained
+from walkback.core.measurements import Measurements
+from walkback.core.version import __version__
+from walkback.data.dataset import DataSource
+from walkback.judge.card import HASH, card_hash, read_card
+from walkback.judge.compare import IGNORED, READ, Difference, Tolerance, compare, leaves
+from walkback.judge.evidence import BP_SHELL, Evidence
+from walkback.judge.options import JudgeOptions
+from walkback.judge.report import judge
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.judge.verification import Check, Verification
+from walkback.report.save import CARD
+from walkback.runs import store
+from walkback.runs.provenance import describe
+from walkback.runs.run_index import Shelf
+
+Card = Mapping[str, Any]
+Columns = dict[str, list[float]]
+BY_SAMPLES = ("statistics", "claims.depth", "chain[2]", "checklist[11]")
+"""What a card says about the margin of a single seed, from which samples the baseline gets right."""
+
+
+def verify(
+    card_path: str | Path,
+    bundle_path: str | Path,
+    *,
+    data_root: Path | None = None,
+    device: torch.device | None = None,
+    own_data: DataSource | None = None,
+) -> Verification:
+    """Confirm or refute the card of a run by measuring the run again; nothing is written.
+
+    `own_data` stands for the tensors of a run that was trained on such.
+    """
+    where, bundle = Path(card_path), Path(bundle_path).resolve()
+    where = where / CARD if where.is_dir() else where
+    card = read_card(where, as_it_is=True)
+    origin = card["provenance"]
+    if not isinstance(origin.get("files"), dict) or "config_digest" not in origin:
+        raise InputError(
+            f"The card {where} does not say which stored run it was measured from. Only the cards that "
+            "`walkback diagnose RUN` writes can be verified: diagnose the run again."
+        )
+    if not (bundle / store.RECORD).is_file():
+        raise InputError(f"There is no run at {bundle_path}. A run is a folder with a {store.RECORD} in it.")
+    laboratory = Laboratory(data_root, device or torch.device("cpu"), own_data)
+    checks = [_same("card hash", card[HASH], card_hash(card)), *_checkpoints(card, bundle)]
+    unmeasured = ""
+    if any(check.status == "differs" for check in checks[1:]):
+        # The numbers of another checkpoint would say nothing of this card.
+        checks.append(Check("numbers", "not_checked", "the checkpoint is not the one the card was made from"))
+    else:
+        try:
+            _measure_again(card, bundle, laboratory, checks)
+        except InputError as error:
+            unmeasured = str(error)
+            checks.append(Check("numbers", "not_checked", unmeasured))
+    notes = _notes(card, laboratory.device)
+    return Verification(str(where), str(bundle_path), tuple(checks), unmeasured, tuple(notes))
+
+
+def _same(what: str, stated: Any, found: Any) -> Check:
+    if stated != found:
+        return Check(what, "differs", Difference(what, stated, found).said)
+    return Check(what, "ok", found if isinstance(found, str) else "")
+
+
+def _checkpoints(card: Card, bundle: Path) -> list[Check]:
+    """The files' own bytes against the card: the run's record may have been changed together with them."""
+    found, stated = [], card["provenance"]["files"]
+    for name in (store.MODEL, store.RULE):
+        path = bundle / name
+        with explained(path, "read"):
+            actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
+        if name == store.RULE and not path.exists() and not any(layer["credit"] for layer in card["layers"]):
+            actual = stated.get(name, "")  # Gone already when the card was made: it has no credit.
+        if name in stated or path.exists():
+            found.append(_same(f"checkpoint {name}", stated.get(name), actual))
+    return found
+
+
+def _measure_again(card: Card, bundle: Path, laboratory: Laboratory, checks: list[Check]) -> None:
+    """Add what measuring the run again says of the card; an `InputError` says why it cannot be measured here."""
+    run = store.open_run(bundle, without=(store.RULE,))
+    recipe = laboratory.recipe(run)
+    origin, claim = card["provenance"], card["claim"]
+    checks.append(_same("config digest", origin["config_digest"], run.record["digest"]))
+    checks.append(_same("config", origin.get("config"), recipe.config.to_json()))
+    checks.append(_same("data hash", claim["digest"], (run.record.get("data") or {}).get("digest")))
+    taken = laboratory.measure(run, recipe)
+    _check_accuracy(run, taken, checks)
+    thresholds = None
+    try:
+        thresholds = DiagnosticThresholds(**card["thresholds"])
+    except InputError as error:
+        checks.append(Check("thresholds", "differs", str(error)))
+    judging = JudgeOptions(thresholds, card["protocol"], "bp_shell" if claim["null"] == BP_SHELL else "method_shell")
+    shelf = Shelf(bundle.parent)
+    beside, why = Evidence(null=judging.null), "baseline runs are not beside the bundle"
+    try:
+        beside = evidence_of(recipe, judging.null, shelf, laboratory.correct)
+    except InputError as error:
+        why = f"a run beside the bundle cannot be measured ({error})"
+    evidence = beside if _covers(beside, claim) else _stated_evidence(card, beside, run, why, checks)
+    context = context_of(run, recipe, taken, judging, shelf)
+    again = judge(taken, evidence, thresholds, judging.protocol, recipe.method, claim["notes"], context).to_json()
+    # An interval over samples needs the baseline itself, not only its accuracy.
+    unknown = BY_SAMPLES if evidence is not beside and card["statistics"]["counts"] == "samples" else ()
+    _compare(_without_neighbours(card), _without_neighbours(again), unknown, checks)
+
+
+def _without_neighbours(card: Card) -> Card:
+    """The card without what is said of damaged runs beside it: that tells of a folder, and with paths in it."""
+    return {**card, "limits": [line for line in card["limits"] if " was left out: " not in line]}
+
+
+def _compare(card: Card, again: Card, unknown: Sequence[str], checks: list[Check]) -> None:
+    """One line for each part of the card that agrees, and one for each value that does not."""
+    found = [difference for difference in compare(card, again) if not difference.key.startswith(tuple(unknown))]
+    sizes = Counter(path[0] for path, _ in leaves(again))
+    for section in (name for name in again if name not in IGNORED):
+        size = sizes[section]
+        differing = [difference for difference in found if difference.section == section]
+        checks += [Check(difference.key, "differs", difference.said) for difference in differing]
+        if section in unknown:
+            checks.append(Check(section, "not_checked", "not re-checked: it needs the baseline run"))
+        elif not differing:
+            checks.append(Check(section, "ok", f"{size} value{' agrees' if size == 1 else 's agree'}"))
+
+
+def _check_accuracy(run: store.Run, taken: Measurements, checks: list[Check]) -> None:
+    """The test accuracy that the weights have, against the one on record, on which the card rests."""
+    right, recorded = taken.arrays["test_correct"], run.record["result"].get("test_acc")
+    if not isinstance(recorded, int | float):
+        raise store.damaged(run.path, f"{store.RECORD} has the test accuracy {recorded!r}")
+    accuracy = float(right.mean())
+    # One sample may lie so close between two classes that rounding decides.
+    fits = Tolerance(1e-3, 1.5 / len(right)).agree(accuracy, recorded)
+    said = f"the weights get {accuracy!r}, {store.RECORD} says {recorded!r}"
+    checks.append(Check("test accuracy", "ok" if fits else "differs", said))
+
+
+def _covers(beside: Evidence, claim: Card) -> bool:
+    """Whether the runs beside the bundle are all those the card speaks of.
+
+    There may be more: then comparing the cards names the seeds or baselines that this one leaves out.
+    """
+    found, stated = _columns(beside.to_json()), _columns(claim)
+    return found.keys() >= stated.keys() and len(found["headline_acc"]) >= len(stated["headline_acc"])
+
+
+def _stated_evidence(card: Card, beside: Evidence, run: store.Run, why: str, checks: list[Check]) -> Evidence:
+    """The card's own accuracies, after a look at those that can be looked at."""
+    claim = card["claim"]
+    # A seed that could not be paired has a card, but no part in the accuracies on it.
+    own = run.record["result"]["test_acc"] if run.record["seed"] in claim["seeds"] else None
+    checks += _in_part(_columns(claim), _columns(beside.to_json()), own)
+    checks.append(Check("other accuracies", "not_checked", f"not re-checked: {why}; the card's numbers were taken"))
+    try:
+        frozen = {name: tuple(values) for name, values in claim["frozen"].items()}
+        seeds = tuple(claim["seeds"])
+        return Evidence(tuple(claim["headline_acc"]), frozen, tuple(claim["bp_acc"]), beside.null, seeds=seeds)
+    except InputError as error:
+        checks.append(Check("claim", "differs", str(error)))
+        return beside
+
+
+def _in_part(stated: Columns, found: Columns, own: float | None) -> list[Check]:
+    """What can be said of the card's accuracies where not all of their runs are there."""
+    checks = []
+    if own is not None and not any(READ.agree(own, accuracy) for accuracy in stated["headline_acc"]):
+        said = f"the card has {stated['headline_acc']}, and this run's {own!r} is not among them"
+        checks.append(Check("claim.headline_acc", "differs", said))
+    checks += [_same(f"claim.{name}", [], found[name]) for name in sorted(found.keys() - stated.keys())]
+    names = sorted(found.keys() & stated.keys())
+    on_card, here = (list(zip(*(columns[name] for name in names), strict=False)) for columns in (stated, found))
+    for row in here:
+        if not any(all(map(READ.agree, row, other)) for other in on_card):
+            said = f"the runs of one seed beside the bundle give {row}, which is not on the card"
+            checks.append(Check(f"claim: {', '.join(names)}", "differs", said))
+    return checks
+
+
+def _columns(claim: Card) -> Columns:
+    """One list over seeds for the headline, and for each baseline that there is."""
+    others = {f"frozen.{name}": values for name, values in claim["frozen"].items()} | {"bp_acc": claim["bp_acc"]}
+    return {"headline_acc": claim["headline_acc"], **{name: values for name, values in others.items() if values}}
+
+
+def _notes(card: Card, device: torch.device) -> list[str]:
+    """What a reader may want to know when numbers differ, or when they do not."""
+    said = []
+    measured_on, here = card["provenance"].get("measured_on"), describe(device)
+    if measured_on != here:
+        said.append(f"the card was measured on {measured_on}, this is {here}")
+    versions = {"walkback": (card["walkback"], __version__)}
+    trained = card["provenance"].get("trained")
+    if isinstance(trained, dict):
+        versions["torch (the card: in training)"] = (trained.get("torch"), torch.__version__)
+    said += [f"{name} {theirs} on the card, {ours} here" for name, (theirs, ours) in versions.items() if theirs != ours]
+    said += [line for line in card["limits"] if line.startswith("The threshold ")]
+    return said

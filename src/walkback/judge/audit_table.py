@@ -1,0 +1,124 @@
+"""Several cards in one table: each method judged over its seeds, and all corrected for being judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from walkback.core.errors import InputError
+from walkback.judge.claims import Claim, alignment_of_seeds, holm_depth
+from walkback.judge.editions import Outcome
+from walkback.judge.thresholds import DiagnosticThresholds
+
+Card = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What one edition says of a method over its seeds: the worst it says of any."""
+
+    outcome: Outcome
+    decided_by: tuple[str, ...]
+    """The flags that decided it, in any of those seeds."""
+    like: int
+    """Seeds that come out so."""
+    seeds: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"outcome": self.outcome, "decided_by": self.decided_by, "like": self.like, "seeds": self.seeds}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one network and data set, over its seeds."""
+
+    method: str
+    arch: str
+    data: str
+    cards: tuple[Card, ...]
+    """One for each seed that was measured, in their order."""
+    rulings: Mapping[str, Ruling]
+    """By edition."""
+    claims: Mapping[str, Claim]
+    """`alignment`: it stands only where it stands in every seed. `depth`: after Holm's correction over the table."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.arch} on {self.data}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "arch": self.arch,
+            "data": self.data,
+            "seeds": [card["claim"]["seed"] for card in self.cards],
+            "rulings": {name: ruling.to_json() for name, ruling in self.rulings.items()},
+            "claims": {name: claim.to_json() for name, claim in self.claims.items()},
+            "cards": list(self.cards),
+        }
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A table of methods, judged together."""
+
+    rows: tuple[Row, ...]
+    protocol: str
+    """The edition that decides."""
+
+    @property
+    def verdict(self) -> Outcome:
+        """The worst of its methods'."""
+        return worst([row.rulings[self.protocol].outcome for row in self.rows])
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [row.to_json() for row in self.rows]
+        return {"format": 1, "protocol": self.protocol, "verdict": self.verdict, "rows": rows}
+
+
+def panel(cards: Sequence[Card]) -> Panel:
+    """Put the cards of several methods and seeds into one table, in the order in which the methods first come."""
+    if not cards:
+        raise InputError("There are no cards to put into a table; give at least one.")
+    first = cards[0]
+    if any((card["protocol"], card["thresholds"]) != (first["protocol"], first["thresholds"]) for card in cards):
+        raise InputError("The cards were judged by different editions or thresholds. Judge them all alike first.")
+    methods = _by_method(cards)
+    # Every seed's card carries the margin over all seeds, so the first speaks for the method.
+    depth = {str(row): Claim.from_json(found[0]["claims"]["depth"]) for row, found in enumerate(methods)}
+    corrected = holm_depth(depth, DiagnosticThresholds(**first["thresholds"]))
+    rows = []
+    for index, found in enumerate(methods):
+        alignments = [Claim.from_json(card["claims"]["alignment"]) for card in found]
+        claims = {"alignment": alignment_of_seeds(alignments), "depth": corrected[str(index)]}
+        editions = {name: _ruling([card["verdicts"][name] for card in found]) for name in first["verdicts"]}
+        rows.append(Row(*_key(found[0]), tuple(found), editions, claims))
+    return Panel(tuple(rows), first["protocol"])
+
+
+def _key(card: Card) -> tuple[str, str, str]:
+    claim = card["claim"]
+    return claim["method"], claim["arch"], claim["data"]
+
+
+def _by_method(cards: Sequence[Card]) -> list[list[Card]]:
+    """The cards of each method by seed; a card that names no seed stands for itself."""
+    methods: dict[Hashable, list[Card]] = {}
+    for index, card in enumerate(cards):
+        alone = index if card["claim"]["seed"] is None else None
+        methods.setdefault((_key(card), alone), []).append(card)
+    return [sorted(found, key=lambda card: card["claim"]["seed"] or 0) for found in methods.values()]
+
+
+def worst(outcomes: Sequence[Outcome]) -> Outcome:
+    """One that must be walked back counts before one that could not be reached, and both before trust."""
+    order: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
+    return min(outcomes, key=order.index)
+
+
+def _ruling(verdicts: Sequence[Mapping[str, Any]]) -> Ruling:
+    found = worst([verdict["verdict"] for verdict in verdicts])
+    alike = [verdict for verdict in verdicts if verdict["verdict"] == found]
+    flags = tuple(dict.fromkeys(flag for verdict in alike for flag in verdict["decided_by"]))
+    return Ruling(found, flags, len(alike), len(verdicts))

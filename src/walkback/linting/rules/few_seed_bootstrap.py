@@ -1,0 +1,70 @@
+"""A bootstrap over a handful of seeds: from 3 seeds its 95% interval covers about 75%.
+
+Why: resampling three numbers gives ten different samples; the percentile interval cannot reach beyond the smallest
+and largest of them and is far too narrow.
+Instead: a t-interval with ddof = 1 over seeds, paired by seed where methods are compared; or run more seeds.
+Pitfall: 16
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from walkback.linting.meaning import is_of_seeds
+from walkback.linting.names import argument, constant, label, words
+from walkback.linting.rule import Hit, Rule
+from walkback.linting.source import Source
+
+FEW = 10
+
+
+def find(source: Source) -> Iterator[Hit]:
+    for call in source.all(ast.Call):
+        values = _resampled(source, call)
+        if values is None or not is_of_seeds(source, values):
+            continue
+        count = _count(source, values)
+        if count is not None and count < FEW:
+            yield call, f"a bootstrap over {count} seeds covers far less than it says: use a t-interval with ddof = 1"
+
+
+def _resampled(source: Source, call: ast.Call) -> ast.expr | None:
+    if source.calls(call) == "scipy.stats.bootstrap":
+        data = argument(call, 0, "data")
+        return data.elts[0] if isinstance(data, ast.Tuple) and data.elts else data
+    if label(call) == "choice" and source.calls(call) != "random.choice":
+        size, replace = argument(call, 1, "size"), argument(call, 2, "replace")
+        draws_all = isinstance(size, ast.Call | ast.Tuple)
+        without = isinstance(replace, ast.Constant) and replace.value is False
+        return call.args[0] if call.args and draws_all and not without else None
+    if source.calls(call) == "random.choices":
+        return argument(call, 0, "population")
+    return None
+
+
+def _count(source: Source, values: ast.expr) -> int | None:
+    """How many seeds there are, where the file spells it out."""
+    if isinstance(values, ast.Name):
+        own = [_length(binding.value) for binding in source.bindings(values, values.id)]
+        known = [count for count in own if count]
+        if known:
+            return max(known)
+    lists = [node for node in source.all(ast.Assign) if words(label(node.targets[0])) & {"seed", "seeds"}]
+    counts = [count for count in (_length(node.value) for node in lists) if count]
+    return max(counts) if counts else None
+
+
+def _length(value: ast.expr | None) -> int | None:
+    match value:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return len(parts)
+        case ast.Call(func=ast.Name(id="range"), args=[stop]):
+            length = constant(stop)
+            return None if length is None else int(length)
+        case ast.Call(args=[ast.List(elts=parts), *_]):
+            return len(parts)
+    return None
+
+
+RULE = Rule.of("WB020", __doc__, find)

@@ -1,0 +1,98 @@
+"""A constant stands in for a cosine that is undefined or below a floor.
+
+Why: a published tool sets the cosine to 1.0 wherever gradients are under 1e-8; scaling the loss by 1e-6 then turns
+every alignment into 1.0. Zeros are no better: they pull the mean towards "no alignment" by the share of dead samples.
+Instead: exclude such samples, count them, and report the count beside the mean; give no value where none is left.
+Pitfall: 14
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from walkback.linting.meaning import is_cosine, is_norm
+from walkback.linting.names import COSINE, NOT_A_COSINE, argument, constant, label, words
+from walkback.linting.rule import Hit, Rule
+from walkback.linting.source import Source
+
+FILLS = {"torch.ones_like": 1.0, "torch.zeros_like": 0.0, "numpy.ones_like": 1.0, "numpy.zeros_like": 0.0}
+WRAPS = {"torch.tensor", "torch.as_tensor", "numpy.array"}
+
+
+def find(source: Source) -> Iterator[Hit]:
+    for node in source.all(ast.AST):
+        value = _imputed(source, node)
+        if value is not None and isinstance(node, ast.expr | ast.stmt):
+            yield node, f"an undefined cosine is replaced by {value:g}: exclude and count it instead"
+
+
+def _imputed(source: Source, node: ast.AST) -> float | None:
+    match node:
+        case ast.Call(args=[_, one, other]) if source.calls(node) in ("torch.where", "numpy.where"):
+            return _either(source, one, other)
+        case ast.Call(args=[values, *_]) if source.calls(node) in ("torch.nan_to_num", "numpy.nan_to_num"):
+            return _filled(node, 1) if is_cosine(source, values) else None
+        case ast.Call(func=ast.Attribute(value=values, attr="nan_to_num" | "nan_to_num_")) if not source.calls(node):
+            return _filled(node, 0) if is_cosine(source, values) else None
+        case ast.Call(func=ast.Attribute(value=values, attr="masked_fill" | "masked_fill_"), args=[_, fill]):
+            return _fill(source, fill) if is_cosine(source, values) else None
+        case ast.Assign(targets=[ast.Subscript(value=values, slice=index)], value=fill) if _is_mask(index):
+            return _fill(source, fill) if is_cosine(source, values) else None
+        case ast.IfExp(test=test, body=one, orelse=other) if _is_about_a_norm(source, test):
+            return _either(source, one, other)
+        case ast.If(test=test, body=[ast.Return(value=ast.expr() as fill)]) if _is_about_a_norm(source, test):
+            return _fill(source, fill) if _in_cosine_function(source, node) else None
+    return None
+
+
+def _either(source: Source, one: ast.expr, other: ast.expr) -> float | None:
+    for fill, values in ((one, other), (other, one)):
+        value = _fill(source, fill)
+        if value is not None and (is_cosine(source, values) or _is_cosine_by_hand(source, values)):
+            return value
+    return None
+
+
+def _fill(source: Source, node: ast.expr) -> float | None:
+    """0 or 1, spelt out or as a tensor of them."""
+    if isinstance(node, ast.Call):
+        called = source.calls(node)
+        if called in WRAPS and node.args:
+            return _fill(source, node.args[0])
+        return FILLS.get(called)
+    value = constant(node)
+    return value if value in (0.0, 1.0) else None
+
+
+def _filled(call: ast.Call, index: int) -> float | None:
+    nan = argument(call, index, "nan")
+    return 0.0 if nan is None else constant(nan)
+
+
+def _is_mask(index: ast.expr) -> bool:
+    """A comparison or a name that says it selects; `cos[i] = 1` sets one entry and may mean anything."""
+    return isinstance(index, ast.Compare) or bool(
+        words(label(index)) & {"mask", "bad", "small", "zero", "invalid", "isnan"}
+    )
+
+
+def _is_about_a_norm(source: Source, test: ast.expr) -> bool:
+    compares = [node for node in ast.walk(test) if isinstance(node, ast.Compare)]
+    return any(is_norm(source, side) for c in compares for side in (c.left, *c.comparators))
+
+
+def _is_cosine_by_hand(source: Source, node: ast.expr) -> bool:
+    """dot / (norm * norm)."""
+    match node:
+        case ast.BinOp(op=ast.Div(), right=ast.BinOp(op=ast.Mult(), left=left, right=right)):
+            return is_norm(source, left) and is_norm(source, right)
+    return False
+
+
+def _in_cosine_function(source: Source, node: ast.AST) -> bool:
+    named = words(getattr(source.scope(node), "name", ""))
+    return bool(named & COSINE) and not named & NOT_A_COSINE
+
+
+RULE = Rule.of("WB009", __doc__, find)

@@ -1,0 +1,57 @@
+"""A failed metric is swallowed: `except Exception: pass` around what computes or logs it.
+
+Why: a metric that could not be computed then looks like one that was not asked for, or like the constant put in its
+place; a published library lost whole alignment curves this way.
+Instead: catch the exception you expect and record that the value is missing and why; let everything else stop the
+run.
+Pitfall: 7
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from walkback.linting.meaning import is_norm_call
+from walkback.linting.names import ALIGNMENT, COSINE, NOT_A_COSINE, constant, label, label_words
+from walkback.linting.rule import Hit, Rule
+from walkback.linting.source import Source
+
+METRICS = (
+    COSINE | ALIGNMENT | {"align", "angle", "angles", "metric", "metrics", "diagnose", "diagnostic", "diagnostics"}
+)
+LOGGERS = {"add_scalar", "add_scalars"}
+BROAD = {"Exception", "BaseException"}
+
+
+def find(source: Source) -> Iterator[Hit]:
+    for block in source.all(ast.Try):
+        if not any(_is_metric(source, node) for statement in block.body for node in ast.walk(statement)):
+            continue
+        for handler in block.handlers:
+            caught = handler.type
+            if (caught is None or source.dotted(caught) in BROAD) and all(_is_silent(part) for part in handler.body):
+                what = "a bare except" if caught is None else f"except {label(caught)}"
+                yield handler, f"{what} swallows a failed metric: it will look as if it had not been asked for"
+
+
+def _is_metric(source: Source, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    named = label_words(node)
+    if label(node) in LOGGERS or is_norm_call(source, node):
+        return True
+    return bool(named & METRICS) and not named & NOT_A_COSINE
+
+
+def _is_silent(part: ast.stmt) -> bool:
+    match part:
+        case ast.Pass() | ast.Continue() | ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Return(value=value) | ast.Assign(value=value):
+            # None says at least that there is no value; a number does not.
+            return value is not None and constant(value) is not None
+    return False
+
+
+RULE = Rule.of("WB008", __doc__, find)

@@ -1,0 +1,153 @@
+"""Layer by layer: a method's cosines and the size of its reference gradient, the same axes for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean, stdev
+
+from markupsafe import Markup
+
+from walkback.report.audit_page.member import Member, Multiple, joined, mean_of, told
+from walkback.report.cells import NOTHING, Cell, size
+from walkback.report.sections import LayerView, layer
+from walkback.report.svg import Axes, Point, Scale
+
+Read = Callable[[LayerView], Cell]
+COSINE, NORM = "cosine", "|g_l| @128"
+READ: dict[str, Read] = {COSINE: lambda view: view.credit, NORM: lambda view: view.grad}
+LABELS = {
+    "exact": "exact by construction",
+    "asymptotic": "asymptotically exact",
+    "fitted": "fitted",
+}
+MANY = 12
+"""More layers than this have smaller dots."""
+
+
+def multiples(members: Sequence[Member]) -> list[Multiple]:
+    """A pair of plots for each method."""
+    views = [seeds_of(member) for member in members]
+    every = [view for seeds in views for seed in seeds for view in seed]
+    bands = [view.band for view in every if view.band is not None]
+    scales = {
+        COSINE: Scale.around([*_known(every, COSINE), *bands, *(-band for band in bands)], -0.1, 0.2),
+        NORM: Scale.decades([*_known(every, NORM), *(floor_of(member) for member in members)]),
+    }
+    last = max(view.index for view in every)
+    return [_multiple(member, seeds, scales, last) for member, seeds in zip(members, views, strict=True)]
+
+
+def seeds_of(member: Member) -> list[list[LayerView]]:
+    """Each seed's layers."""
+    return [[layer(raw, card["thresholds"]["null_z"]) for raw in card["layers"]] for card in member.cards]
+
+
+def floor_of(member: Member) -> float:
+    return float(member.cards[0]["thresholds"]["g_norm_floor"])
+
+
+def numbers(members: Sequence[Member], what: str) -> list[tuple[str, list[Cell]]]:
+    """The same as a table: a row for each method, a cell for each layer."""
+    views = [seeds_of(member) for member in members]
+    width = max(len(seeds[0]) for seeds in views)
+    rows = []
+    for member, seeds in zip(members, views, strict=True):
+        cells = [_over_seeds([READ[what](seed[at]) for seed in seeds], what) for at in range(len(seeds[0]))]
+        rows.append((member.name, cells + [Cell(NOTHING)] * (width - len(cells))))
+    return rows
+
+
+def _over_seeds(cells: Sequence[Cell], what: str) -> Cell:
+    """Cosines as mean ± standard deviation, norms from smallest to largest; a word where a seed's may not be used."""
+    bad = [cell for cell in cells if cell.value is None]
+    if bad:
+        share = "" if len(bad) == len(cells) else f" in {len(bad)} of {len(cells)}"
+        return Cell(f"{bad[0].text}{share}", None, bad[0].reason)
+    values = [cell.value for cell in cells if cell.value is not None]
+    if len(values) == 1:
+        return cells[0]
+    if what == COSINE:
+        return Cell(f"{fmean(values):+z.3f} ± {stdev(values):.3f}", fmean(values))
+    ends = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
+    return Cell(" to ".join(ends), min(values))
+
+
+def _multiple(member: Member, seeds: list[list[LayerView]], scales: dict[str, Scale], last: int) -> Multiple:
+    panels = []
+    floor = floor_of(member)
+    for what, title in ((COSINE, "credit cosine"), (NORM, "‖g_l‖ @128, log")):
+        axes = Axes(title, "layer", 0, last, scales[what])
+        curves: list[list[Point]] = [[(view.index, READ[what](view).value) for view in seed] for seed in seeds]
+        means = mean_of(curves, axes.y.log)
+        under = (
+            _band(axes, seeds) if what == COSINE else axes.threshold(floor, f"floor {size(floor)}", [*curves, means])
+        )
+        parts = [*under, *_lines(axes, curves, means), *_dots(axes, member, seeds, means, what)]
+        panels.append(axes.drawn(parts, f"{title} of {member.name} by layer"))
+    return Multiple(member, tuple(panels), (*_labels(seeds), *_reasons(member, seeds)))
+
+
+def _lines(axes: Axes, curves: list[list[Point]], means: list[Point]) -> list[Markup]:
+    seeds = curves if len(curves) > 1 else []
+    return [line for points in seeds for line in axes.curve(points, "seed")] + axes.curve(means, "curve")
+
+
+def _dots(axes: Axes, member: Member, seeds: list[list[LayerView]], means: list[Point], what: str) -> Iterator[Markup]:
+    """A mark for every number, with the number as its title; crosses where there is none."""
+    layers = list(zip(*seeds, strict=True))
+    if all(READ[what](view).value is None for views in layers for view in views):
+        yield axes.words(READ[what](seeds[0][0]).text)
+    for (at, mean), views in zip(means, layers, strict=True):
+        cells = [READ[what](view) for view in views]
+        for name, cell in zip(member.seeds, cells, strict=True):
+            says = told(f"layer {at:g}", name, cell.text)
+            if cell.value is None:
+                yield axes.cross(at, says)
+            elif len(cells) > 1:
+                yield axes.dot(at, cell.value, "speck", 1.7, says)
+        if mean is not None:
+            kind = "dot open" if what == COSINE and views[0].label != "none" else "dot"
+            says = told(f"layer {at:g}", "all seeds" if len(cells) > 1 else "", _over_seeds(cells, what).text)
+            yield axes.dot(at, mean, kind, 3.2 if len(layers) <= MANY else 2.2, says)
+
+
+def _band(axes: Axes, seeds: list[list[LayerView]]) -> list[Markup]:
+    """The null, as wide as in the seed where it is widest."""
+    widths = [[view.band for view in views if view.band is not None] for views in zip(*seeds, strict=True)]
+    known = [(axes.x(at), max(bands)) for at, bands in enumerate(widths) if bands]
+    if not known:
+        return []
+    if len(known) == 1:
+        known = [(known[0][0] - 6, known[0][1]), (known[0][0] + 6, known[0][1])]
+    above = [f"{x},{axes.level(band)}" for x, band in known]
+    below = [f"{x},{axes.level(-band)}" for x, band in reversed(known)]
+    return [Markup('<polygon class="null" points="{}"/>').format(" ".join(above + below))]
+
+
+def _labels(seeds: list[list[LayerView]]) -> list[str]:
+    found: dict[str, list[int]] = {}
+    for view in seeds[0]:
+        if view.label != "none":
+            found.setdefault(LABELS.get(view.label, view.label), []).append(view.index)
+    return [f"○ cosine {label}: layer{'s' if len(at) > 1 else ''} {joined(at)}" for label, at in found.items()]
+
+
+def _reasons(member: Member, seeds: list[list[LayerView]]) -> list[str]:
+    """Why there are crosses: the word, where, and the reason, each once."""
+    found: dict[tuple[str, str], dict[int, list[str]]] = {}
+    for what, read in READ.items():
+        for name, seed in zip(member.seeds, seeds, strict=True):
+            for view in seed:
+                cell = read(view)
+                if cell.value is None:
+                    found.setdefault((what, cell.full), {}).setdefault(view.index, []).append(name)
+    said = []
+    for (what, reason), where in found.items():
+        some = sorted({name for names in where.values() for name in names if len(names) < len(seeds)} - {""})
+        of = f" ({', '.join(some)})" if some else ""
+        said.append(f"✕ {what}, layer{'s' if len(where) > 1 else ''} {joined(where)}{of}: {reason}")
+    return said
+
+
+def _known(views: Sequence[LayerView], what: str) -> list[float]:
+    return [value for view in views if (value := READ[what](view).value) is not None]

@@ -1,0 +1,68 @@
+"""The whole page: one self-contained file, complete without script; sorting is the only thing that needs any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from walkback.core.errors import InputError
+from walkback.judge.threshold_sweep import STRATEGIES
+from walkback.report.audit_page import epochs, grid, layers, table
+from walkback.report.audit_page.member import Log, Member, Verdict
+from walkback.report.captions import stated
+from walkback.report.cells import size
+from walkback.report.html import pages
+from walkback.report.overview import Overview, overview
+from walkback.report.sections import Card
+
+
+def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), logs: Sequence[Log] = ()) -> str:
+    """The page of some cards.
+
+    `links` are the cards' own pages, as paths relative to this one, and `logs` the training logs of their runs, both
+    in the cards' order; a log that is not there is empty.
+    """
+    for name, given in (("links", links), ("logs", logs)):
+        if given and len(given) != len(cards):
+            message = f"Got {len(given)} {name} for {len(cards)} cards; expected one for each card, in their order."
+            raise InputError(message)
+    shown = overview(cards)
+    targets = {card["hash"]: quote(link) for card, link in zip(cards, links or [""] * len(cards), strict=True)}
+    members = _members(shown, dict(zip((card["hash"] for card in cards), logs or [()] * len(cards), strict=True)))
+    thresholds = cards[0]["thresholds"]
+    return (
+        pages()
+        .get_template("audit.html")
+        .render(
+            title=title,
+            shown=shown,
+            columns=table.columns(shown),
+            rows=table.rows(shown),
+            members=members,
+            links=[[(card["claim"]["seed"], targets[card["hash"]]) for card in member.cards] for member in members],
+            stated=stated(cards),
+            layers=layers.multiples(members),
+            numbers={what: layers.numbers(members, what) for what in layers.READ},
+            null_z=f"{thresholds['null_z']:g}",
+            floor=size(thresholds["g_norm_floor"]),
+            epochs=epochs.multiples(members),
+            firing_heads=epochs.heads(members),
+            firing=epochs.firing(members),
+            groups=grid.GROUPS,
+            strategies=STRATEGIES,
+            grid=grid.grid(members),
+        )
+    )
+
+
+def _members(shown: Overview, logs: dict[str, Log]) -> list[Member]:
+    protocol = shown.panel.protocol
+    return [
+        Member(
+            name=cells[0].text,
+            verdict=Verdict(row.rulings[protocol].outcome),
+            cards=row.cards,
+            logs=tuple(logs[card["hash"]] for card in row.cards),
+        )
+        for cells, row in zip(shown.rows, shown.panel.rows, strict=True)
+    ]

@@ -1,0 +1,28 @@
+"""The formats a card can be written in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from walkback.core.errors import unknown
+from walkback.report.html import html
+from walkback.report.latex import latex
+from walkback.report.markdown import markdown
+from walkback.report.sections import Card
+
+
+def as_json(card: Card) -> str:
+    return json.dumps(card, indent=1, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Card], str]] = {"md": markdown, "tex": latex, "html": html, "json": as_json}
+PAGES = ("md", "tex", "html")
+"""Those that are read by people."""
+
+
+def render(card: Card, form: str) -> str:
+    """The card as text in one of `FORMATS`."""
+    if form not in FORMATS:
+        raise unknown("format", form, FORMATS)
+    return FORMATS[form](card)

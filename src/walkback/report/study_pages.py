@@ -1,0 +1,132 @@
+"""A study's files: its tables as Markdown, LaTeX and JSON, its figures as SVG and PDF, and one page with all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from walkback.core.files import drop_leftovers, explained, write_atomic
+from walkback.report import latex, markdown
+from walkback.report.columns import fitting
+from walkback.report.figures import draw
+from walkback.report.html import pages
+from walkback.report.sections import Section
+from walkback.report.study_report import Story, Table
+
+STORY = "study.json"
+
+
+def save_story(story: Story, folder: Path) -> list[Path]:
+    """Write everything into `folder`; each file is replaced whole, and the JSON comes last."""
+    files: dict[str, bytes] = {}
+    drawings = {figure.name: draw(figure, "svg") for figure in story.figures}
+    for figure in story.figures:
+        files[f"{figure.name}.svg"] = drawings[figure.name]
+        files[f"{figure.name}.pdf"] = draw(figure, "pdf")
+    for table in story.tables:
+        files[f"{table.name}.md"] = table_markdown(table).encode()
+        files[f"{table.name}.tex"] = table_latex(table).encode()
+    files["study.md"] = story_markdown(story).encode()
+    files["index.html"] = story_page(story, {name: inline(data, name) for name, data in drawings.items()}).encode()
+    files[STORY] = (json.dumps(story.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    with explained(folder, "create"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        drop_leftovers(folder / name)
+        write_atomic(folder / name, data)
+    return [folder / name for name in files]
+
+
+def table_markdown(table: Table) -> str:
+    lines = markdown.laid_out(_section(table))
+    return "\n".join([*lines[1:], "", markdown.escape(table.caption)]) + "\n"
+
+
+def table_latex(table: Table) -> str:
+    section = _section(table)
+    parts = [
+        r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
+        "\\begingroup\\sloppy",
+        *_latex_parts(section),
+        f"{latex.breakable(table.caption)}\\par",
+        "\\endgroup",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _latex_parts(section: Section) -> list[str]:
+    """The table in as few pieces as fit a page's width, one below the other; each begins with the first column."""
+    pieces = fitting(section.heads, section.rows)
+    lines: list[str] = []
+    for number, (columns, layout) in enumerate(pieces, start=1):
+        heads, *rows = ([row[column] for column in columns] for row in (section.heads, *section.rows))
+        title = section.title if len(pieces) == 1 else f"{section.title} ({number} of {len(pieces)})"
+        notes = section.notes if number == len(pieces) else ()
+        piece = replace(section, title=title, heads=tuple(heads), rows=tuple(map(tuple, rows)), notes=notes)
+        lines += latex.laid_out(piece, layout)
+    return lines
+
+
+def story_markdown(story: Story) -> str:
+    """The whole study as text; its figures are named."""
+    parts = [
+        f"# {markdown.escape(story.title)}",
+        "",
+        markdown.escape(story.question),
+        "",
+        *(f"- **{f.word}**: {markdown.escape(f.claim)} {markdown.escape(f.said)}" for f in story.findings),
+        *(f"\n{table_markdown(table)}" for table in story.tables),
+        *(f"\n![{markdown.escape(f.title)}]({f.name}.svg)\n\n{markdown.escape(f.caption)}" for f in story.figures),
+        "",
+        *(f"- {markdown.escape(fact)}" for fact in story.facts),
+        # A line of its own, or what is indented below would belong to the list above.
+        *(["", "To obtain it again:"] if story.commands else []),
+        *(f"\n    {command}" for command in story.commands),
+        *_behind(story),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def run_link(name: str) -> str:
+    """Where a run's record lies, seen from a study's folder."""
+    return f"../runs/{quote(name)}/run.json"
+
+
+def _behind(story: Story) -> list[str]:
+    """The runs, each with its record: who doubts a cell finds there what was trained, and when and where."""
+    if not story.runs:
+        return []
+    links = [f"- [{markdown.escape(name)}]({run_link(name)})" for name in story.runs]
+    return ["", f"<details><summary>Runs behind every number ({len(links)})</summary>", "", *links, "", "</details>"]
+
+
+def story_page(story: Story, drawings: dict[str, Markup]) -> str:
+    """One self-contained page."""
+    reasons = {table.name: _section(table).notes for table in story.tables}
+    page = pages().get_template("study.html")
+    return page.render(story=story, drawings=drawings, reasons=reasons, run_link=run_link)
+
+
+def inline(drawing: bytes, name: str) -> Markup:
+    """An SVG as part of a page: without what stands before its root, and with names that no other drawing has.
+
+    It may shrink a little on a narrow screen; then it is scrolled, since its words must stay readable.
+    """
+    text = drawing.decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    width = re.search(r'width="([\d.]+)pt"', text)
+    least = f' style="min-width: {0.8 * float(width[1]):.0f}pt"' if width else ""
+    return Markup(text.replace("<svg", f"<svg{least}", 1))
+
+
+def _section(table: Table) -> Section:
+    rows = tuple(tuple(cell.text for cell in row) for row in table.rows)
+    reasons = dict.fromkeys((cell.text, cell.reason) for row in table.rows for cell in row if cell.reason)
+    notes = (*reasons, *(("note", note) for note in table.notes))
+    return Section(table.name, table.title, "table", rows, table.heads, notes)

@@ -1,0 +1,54 @@
+"""The runs that lie in one folder, each read once, and the baselines among them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import copy
+from pathlib import Path
+
+from walkback.core.errors import InputError
+from walkback.runs import store
+from walkback.training.resolved_run import Recipe
+
+
+class Shelf:
+    """A folder of runs. What cannot be read is left out and said in `notes`; it must not spoil its neighbours."""
+
+    def __init__(self, folder: Path, without: Collection[str] = ()):
+        self._runs: dict[str, store.Run] = {}
+        self.notes: list[str] = []
+        for path in store.find_runs(folder) if folder.is_dir() else []:
+            try:
+                self._runs[path.name] = store.open_run(path, without)
+            except InputError as error:
+                self.notes.append(f"{path.name} was left out: {error}")
+
+    def limited_to(self, names: Collection[str]) -> Shelf:
+        """The same shelf, with these runs alone in sight: what else lies in the folder has no say."""
+        found = copy(self)
+        found._runs = {name: run for name, run in self._runs.items() if name in names}
+        found.notes = [note for note in self.notes if note.partition(" ")[0] in names]
+        return found
+
+    def finished(self, recipe: Recipe) -> store.Run | None:
+        """The finished run of this recipe; None where there is none."""
+        run = self._runs.get(recipe.name)
+        return run if run is not None and run.is_done else None
+
+    def names(self) -> list[str]:
+        return sorted(self._runs)
+
+    def training(self) -> dict[str, tuple[int, float]]:
+        """By device, how many runs are finished and the seconds it trained them.
+
+        Fleets that had a device together (`places` of them) took their part of that time each.
+        """
+        found: dict[str, tuple[int, float]] = {}
+        for run in filter(lambda run: run.is_done, self._runs.values()):
+            device, timings = run.record["device"], run.record["timings"]
+            runs, seconds = found.get(device, (0, 0.0))
+            found[device] = runs + 1, seconds + timings["seconds"] / timings.get("places", 1)
+        return found
+
+    def seeds(self) -> list[int]:
+        return sorted({run.record["seed"] for run in self._runs.values()})

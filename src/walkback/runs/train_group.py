@@ -1,0 +1,171 @@
+"""One fleet's training into its runs: from their last common checkpoint, with logs and checkpoints on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from walkback.core.errors import WalkbackError
+from walkback.core.jsonable import plain
+from walkback.data.dataset import Dataset
+from walkback.runs import store
+from walkback.runs.checkpoints import arrays_of, as_numpy, snapshot_of
+from walkback.runs.deadline import Deadline, TimeIsUpError
+from walkback.runs.gpu_queue import turn
+from walkback.training.driver import Driver, Trainer
+from walkback.training.fleet import Fleet
+from walkback.training.gpu.concurrent_fleets import Convoy
+from walkback.training.planning.fleet_plan import Group
+from walkback.training.single import Single
+
+if TYPE_CHECKING:
+    from walkback.runs.train_runs import Listener, Observer, Options
+
+
+def common_epoch(runs: Sequence[store.Run | None]) -> int:
+    """The latest epoch that every one of these runs can be gone on from; None stands for one that is not begun."""
+    each = [run.checkpoint_epochs().keys() if run else {0} for run in runs]
+    return max(set.intersection(*map(set, each)))
+
+
+def train_group(
+    group: Group,
+    members: Sequence[store.Run],
+    data: Dataset,
+    device: torch.device,
+    options: Options,
+    listener: Listener,
+    observer: Observer | None,
+    deadline: Deadline,
+) -> None:
+    """Train the group's models into `members`, one run for each, from the epoch on that it was planned from."""
+    try:
+        for run in members:
+            run.lock()
+        if common_epoch(members) != group.done:
+            raise store.TakenError(f"Another process has just trained {members[0].path}. Give the same command again.")
+        driver = _driver(group, data, device)
+        saved = [run.rewind(group.done) for run in members]
+        spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
+        snapshots = [snapshot_of(checkpoint) for checkpoint in saved if checkpoint]
+        if snapshots:
+            driver.restore(snapshots)
+        clock = _Clock(spent)
+        seen = partial(observer.after_epoch, data=data, device=device) if observer else _unseen
+        with ExitStack() as stack:
+            # A network can take minutes to compile, and as long to have its turn: there is nothing to save yet.
+            with deadline.interrupts():
+                driver.warm_up()
+                clock.stood_still(stack.enter_context(turn(device)))
+            if observer and driver.epoch == 0:
+                for part, own in _parts(driver, members):
+                    observer.before_training(part, own, data, device)
+            results = _epochs(driver, members, clock, options, listener, seen, deadline)
+            if results is not None:
+                _finish(driver, members, results, clock)
+        # The next fleet need not wait for what is measured now: that keeps the host busy, and a GPU hardly at all.
+        if results is not None and observer:
+            observer.after_training(members, data)
+    except TimeIsUpError:
+        return
+    finally:
+        for run in members:
+            run.unlock()
+
+
+def _unseen(_driver: Driver, members: Sequence[store.Run]) -> list[dict[str, Any]]:
+    return [{} for _ in members]
+
+
+class _Clock:
+    """Seconds of training, across interruptions."""
+
+    def __init__(self, spent: float):
+        self._start = time.monotonic() - spent
+        self.saved = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def stood_still(self, seconds: float) -> None:
+        """Nothing was done in these last seconds."""
+        self._start += seconds
+
+
+def _epochs(
+    driver: Trainer,
+    members: Sequence[store.Run],
+    clock: _Clock,
+    options: Options,
+    listener: Listener,
+    seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]],
+    deadline: Deadline,
+) -> list[float] | None:
+    """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
+    total = driver.recipes[0].config.epochs
+    accuracies = driver.test_accuracy() if driver.epoch == total else []
+    while driver.epoch < total:
+        logs = driver.train_epoch(listener.stepped)
+        accuracies = driver.test_accuracy()
+        sights = [sight for each in _parts(driver, members) for sight in seen(*each)]
+        for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
+            run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
+        _refuse_to_go_on(driver, members, logs, clock)
+        is_late = deadline.is_past
+        if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
+            _save(driver, members, clock)
+        if is_late and driver.epoch < total:
+            return None
+    return accuracies
+
+
+def _refuse_to_go_on(
+    driver: Trainer, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
+) -> None:
+    """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
+    for recipe, run, log in zip(driver.recipes, members, logs, strict=True):
+        objection = recipe.rule.objection(log)
+        if objection:
+            _save(driver, members, clock)
+            raise WalkbackError(f"{run.path} was stopped after epoch {driver.epoch}: {objection}.")
+
+
+def _save(driver: Trainer, members: Sequence[store.Run], clock: _Clock) -> None:
+    names = tuple(run.name for run in members)
+    for run, snapshot in zip(members, driver.snapshots(), strict=True):
+        arrays = arrays_of(snapshot)
+        run.save_checkpoint(store.Checkpoint(snapshot.epoch, run.log_length(), names, clock.seconds, arrays))
+    for run in members:
+        run.drop_previous()
+    clock.saved = clock.seconds
+
+
+def _finish(driver: Trainer, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
+    share = clock.seconds / len(members)
+    timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
+    for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
+        result = {"test_acc": accuracy, "epochs": snapshot.epoch}
+        run.finish(as_numpy(snapshot.params), as_numpy(snapshot.state), result, timings)
+    for run in members:
+        run.drop_checkpoints()
+
+
+def _driver(group: Group, data: Dataset, device: torch.device) -> Trainer:
+    if group.driver == "single":
+        return Single(group.recipes[0], data, device)
+    if len(group.fleets) > 1:
+        return Convoy(group.fleets, data, device)
+    return Fleet(group.recipes, data, device)
+
+
+def _parts(driver: Trainer, members: Sequence[store.Run]) -> list[tuple[Driver, Sequence[store.Run]]]:
+    """What can be looked at of a trainer, each with its own of the runs."""
+    ends = [*accumulate(len(part.recipes) for part in driver.parts)]
+    return [(part, members[start:end]) for part, (start, end) in zip(driver.parts, pairwise([0, *ends]), strict=True)]

@@ -1,0 +1,85 @@
+"""Several fleets side by side on one GPU, each on a stream of its own.
+
+A small fleet's kernels leave most of a GPU idle, and what they wait for is each other. Fleets of other rules, or of
+other networks, need not wait for them: on an H200 six fleets of six small ResMLPs take 0.47 of the time they take one
+after the other (`walkback bench convoy`). Each computes the bits it computes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from walkback.data.dataset import Dataset
+from walkback.training.driver import Driver, Snapshot, Tick, Trainer
+from walkback.training.fleet import Fleet
+from walkback.training.resolved_run import Recipe
+
+
+class Convoy(Trainer):
+    def __init__(self, fleets: Sequence[Sequence[Recipe]], data: Dataset, device: torch.device):
+        self.recipes = tuple(recipe for recipes in fleets for recipe in recipes)
+        self.epoch = 0
+        self._device = device
+        # Made one after the other: torch gives out its streams in turn, and begins again after some.
+        self._streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in fleets]  # type: ignore[no-untyped-call]
+        pairs = zip(fleets, self._streams, strict=True)
+        self._fleets = [Fleet(recipes, data, device, stream) for recipes, stream in pairs]
+        assert len({fleet.steps_per_epoch for fleet in self._fleets}) == 1, "fleets side by side take the same steps"
+        self.steps_per_epoch = self._fleets[0].steps_per_epoch
+
+    @property
+    def parts(self) -> Sequence[Driver]:
+        return self._fleets
+
+    def warm_up(self) -> None:
+        for fleet in self._fleets:
+            fleet.warm_up()
+
+    def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
+        for fleet in self._fleets:
+            fleet.begin_epoch()
+        with self._side_by_side() as lanes:
+            for index in range(self.steps_per_epoch):
+                for fleet, stream in lanes:
+                    with torch.cuda.stream(stream):
+                        fleet.take_step(index)
+                tick(1)
+        for fleet in self._fleets:
+            fleet.draw_next()
+        self.epoch += 1
+        return [log for fleet in self._fleets for log in fleet.end_epoch()]
+
+    def test_accuracy(self) -> list[float]:
+        counts = []
+        with self._side_by_side() as lanes:
+            for fleet, stream in lanes:
+                with torch.cuda.stream(stream):
+                    counts.append(fleet.count_right())
+        pairs = zip(self._fleets, counts, strict=True)
+        return [accuracy for fleet, right in pairs for accuracy in fleet.accuracies(right)]
+
+    def snapshots(self) -> list[Snapshot]:
+        return [snapshot for fleet in self._fleets for snapshot in fleet.snapshots()]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        assert len(snapshots) == len(self.recipes), "one snapshot for each model"
+        start = 0
+        for fleet in self._fleets:
+            end = start + len(fleet.recipes)
+            fleet.restore(snapshots[start:end])
+            start = end
+        self.epoch = self._fleets[0].epoch
+
+    @contextmanager
+    def _side_by_side(self) -> Iterator[list[tuple[Fleet, torch.cuda.Stream | None]]]:
+        """Each fleet with its stream. What a stream is told inside comes after all that was asked for before, and
+        before all that is asked for afterwards."""
+        streams = [stream for stream in self._streams if stream]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream(self._device))
+        yield list(zip(self._fleets, self._streams, strict=True))
+        for stream in streams:
+            torch.cuda.current_stream(self._device).wait_stream(stream)

@@ -1,0 +1,1 @@
+"""Which runs are trained together, in which process, and what it costs."""

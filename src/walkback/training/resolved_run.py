@@ -1,0 +1,156 @@
+"""From a configuration to the objects of one run, with every default filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from walkback.core.configuration import RunConfig, Treatment
+from walkback.core.errors import InputError, unknown
+from walkback.core.random_streams import generator
+from walkback.core.settings import Choice, build, changed, recorded
+from walkback.credit import RULES
+from walkback.credit.rule import CreditRule
+from walkback.data import tensors
+from walkback.data.catalog import DATA_SETS
+from walkback.data.dataset import DataSource
+from walkback.data.feed import Augment
+from walkback.nets import ARCHS
+from walkback.nets.network import Leaves, Network
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One run: its filled-in configuration and what it is made of."""
+
+    config: RunConfig
+    net: Network
+    rule: CreditRule
+    treatment: Treatment
+    source: DataSource
+    method: str
+    """The method as a user writes it, with the settings that differ from their defaults."""
+
+    @property
+    def name(self) -> str:
+        """The run's directory name; the digest's start keeps different settings apart."""
+        words = [self.method, self.config.arch.name, self.config.data.name, f"s{self.config.seed}"]
+        plain = re.sub(r"[^A-Za-z0-9.=_+-]+", "-", "_".join(words).replace(":", "-").replace(",", "+"))
+        return f"{plain}_{self.config.digest()[:8]}"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its tensors; TF32 is a way to multiply float32."""
+        return torch.float64 if self.config.dtype == "float64" else torch.float32
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches only."""
+        return self.source.train_size // self.config.batch
+
+    @property
+    def augment(self) -> Augment:
+        assert self.config.augment != "auto", "a recipe's configuration is filled in"
+        return self.config.augment
+
+    def params(self) -> Leaves:
+        """The initial parameters, from the stream (seed, "init")."""
+        return self._typed(self.net.init(generator(self.config.seed, "init")))
+
+    def state(self) -> Leaves:
+        """The rule's initial state, from the stream (seed, "feedback")."""
+        return self._typed(self.rule.init(self.net, generator(self.config.seed, "feedback")))
+
+    def noise(self, epoch: int, step: int) -> Leaves:
+        """One step's noise, from a stream of its own."""
+        draws = generator(self.config.seed, "noise", epoch, step)
+        return self._typed(self.rule.draw(self.net, self.config.batch, draws))
+
+    def is_frozen(self, leaf: str) -> bool:
+        """Whether the update of this leaf is masked, and its weight decay with it."""
+        if self.treatment.shell != "none" and leaf.startswith("blocks."):
+            return True
+        without_credit = any(leaf == name or leaf.startswith(f"{name}.") for name in self.rule.untrained(self.net))
+        return without_credit or leaf in self.net.buffers
+
+    def knobs(self) -> dict[str, float]:
+        """The numbers that may differ between the models of one fleet."""
+        return {"penalty": self.treatment.penalty, **{f"rule.{k}": v for k, v in self.rule.knobs().items()}}
+
+    def bucket(self) -> Hashable:
+        """What all models of one fleet must share."""
+        config = self.config
+        shared = (config.epochs, config.batch, config.lr, config.weight_decay, config.augment, config.dtype)
+        reduction = self.treatment.penalty_reduction
+        return (self.net, self.rule.static(), self.treatment.site, reduction, self.source, shared)
+
+    def _typed(self, leaves: Leaves) -> Leaves:
+        return {name: leaf.to(self.dtype) for name, leaf in leaves.items()}
+
+
+def resolve(config: RunConfig, own_data: DataSource | None = None) -> Recipe:
+    """Look every name up, check every setting, and fill in the defaults.
+
+    `own_data` is the user's own data set; it takes the place of the one the configuration names.
+    """
+    source = own_data or _source(config.data)
+    shape = {"input_shape": source.input_shape, "classes": source.classes}
+    what = f"the architecture '{config.arch.name}'"
+    net: Network = build(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
+    rule, treatment = _method(config.method)
+    reason = rule.refuses(net)
+    if reason:
+        raise InputError(f"The method '{config.method.name}' is not defined on '{config.arch.name}': {reason}.")
+    if config.batch > source.train_size:
+        raise InputError(
+            f"batch is {config.batch}, but '{config.data.name}' has only {source.train_size} training samples. "
+            "Use a smaller batch."
+        )
+    if config.augment not in ("auto", "none") and not source.is_image:
+        raise InputError(f"augment={config.augment} needs images; '{config.data.name}' has vectors. Use augment=none.")
+    augment = config.augment
+    if augment == "auto":
+        augment = "crop_flip" if source.is_image else "none"
+    settings = recorded(rule) | recorded(treatment)
+    filled = replace(
+        config,
+        method=Choice(config.method.name, settings),
+        arch=Choice(config.arch.name, {k: v for k, v in recorded(net).items() if k not in shape}),
+        data=Choice(config.data.name, source.settings()),
+        augment=augment,
+    )
+    shown = {k: v for k, v in (changed(rule) | changed(treatment)).items() if k != "site" or len(rule.sites) > 1}
+    return Recipe(filled, net, rule, treatment, source, str(Choice(config.method.name, shown)))
+
+
+def _source(choice: Choice) -> DataSource:
+    if choice.name == tensors.NAME:
+        raise InputError("This run was trained on tensors that were handed over in Python. Hand them over again.")
+    made: DataSource = build(DATA_SETS.get(choice.name), choice.settings, f"the data set '{choice.name}'")
+    return made
+
+
+def _method(choice: Choice) -> tuple[CreditRule, Treatment]:
+    """Split a method's settings into its rule's own and those that every rule shares."""
+    rule_class = RULES.get(choice.name)
+    what = f"the method '{choice.name}'"
+    own = [f.name for f in fields(rule_class)]
+    shared = [f.name for f in fields(Treatment)]
+    for key in choice.settings:
+        if key not in own and key not in shared:
+            raise unknown(f"setting of {what}", key, own + shared)
+    rule: CreditRule = build(rule_class, {k: v for k, v in choice.settings.items() if k in own}, what)
+    treatment = build(Treatment, {k: v for k, v in choice.settings.items() if k in shared}, what)
+    if treatment.site not in rule.sites:
+        raise InputError(f"{what} is defined for site={rule.sites[0]} only, not site={treatment.site}. Leave site out.")
+    if choice.name == "bp" and treatment.shell == "method":
+        treatment = replace(treatment, shell="bp")
+    if choice.name != "bp" and treatment.shell == "bp":
+        raise InputError(
+            f"shell=bp is the shell trained by backprop, whatever the method. Write 'bp:shell=bp' for it, "
+            f"or '{choice.name}:shell=method' for the shell trained by {choice.name}."
+        )
+    return rule, treatment

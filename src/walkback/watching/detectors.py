@@ -1,0 +1,69 @@
+"""The detectors a watched training is held against, and which of them a row of numbers raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from walkback.core.errors import InputError, unknown
+from walkback.judge.check import CHECKS
+from walkback.judge.detector_alarms import PAPERS_FACTOR, fires, is_watched
+from walkback.judge.evidence import Evidence
+from walkback.judge.flag import Flag
+from walkback.judge.quantities import Quantities
+from walkback.judge.thresholds import DiagnosticThresholds
+
+PAPERS_D2 = "D2@1024"
+"""D2 with the papers' floor as they measured it: 1e-7 in the mean loss of 1024 samples is 8e-7 in that of 128."""
+DETECTORS = ("D1", "D2", PAPERS_D2, "direction")
+
+Alarm = tuple[str, ...]
+"""Detectors that must be raised together."""
+
+
+def flags_of(q: Quantities, t: DiagnosticThresholds) -> dict[str, Flag]:
+    """Each detector's flag, by the checks that judge a card."""
+    loose = replace(t, g_norm_floor=PAPERS_FACTOR * t.g_norm_floor)
+    asked = {"D1": ("d1", t), "D2": ("d2", t), PAPERS_D2: ("d2", loose), "direction": ("direction", t)}
+    return {name: CHECKS.get(check)(q, Evidence(), limits) for name, (check, limits) in asked.items()}
+
+
+def raised_in(row: Mapping[str, Any], t: DiagnosticThresholds) -> list[str]:
+    """The detectors a row raises: as it says itself, or by its numbers where it only has those."""
+    flags = row.get("flags")
+    if isinstance(flags, Mapping):
+        return [name for name in DETECTORS if flags.get(name) == "raised"]
+    if not is_watched(row):
+        return []
+    direction = row.get("direction")
+    found = {
+        "D1": fires("D1", t)(row),
+        "D2": fires("D2", t)(row),
+        PAPERS_D2: fires("D2", t, PAPERS_FACTOR * t.g_norm_floor)(row),
+        "direction": direction is not None and direction > t.stability_drift_ceiling,
+    }
+    return [name for name in DETECTORS if found[name]]
+
+
+def alarms(stop_on: str | Sequence[str | Sequence[str]]) -> tuple[Alarm, ...]:
+    """What a user gave to stop on: names, or groups of names that must be raised together."""
+    given = [stop_on] if isinstance(stop_on, str) else list(stop_on)
+    found = tuple((item,) if isinstance(item, str) else tuple(item) for item in given)
+    for alarm in found:
+        if not alarm:
+            raise InputError("stop_on holds an empty group. Name the detectors that must be raised together.")
+        for name in alarm:
+            if name not in DETECTORS:
+                raise unknown("detector", name, DETECTORS)
+    return found
+
+
+def first_of(rows: Sequence[Mapping[str, Any]], t: DiagnosticThresholds, unit: str) -> dict[str, int | None]:
+    """When each detector was first raised; None where it never was."""
+    found: dict[str, int | None] = dict.fromkeys(DETECTORS)
+    for row in rows:
+        for name in raised_in(row, t):
+            if found[name] is None:
+                found[name] = row.get(unit)
+    return found

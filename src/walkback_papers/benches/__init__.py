@@ -1,0 +1,1 @@
+"""One module for each bench that walkback_papers adds."""

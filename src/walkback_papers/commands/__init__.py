@@ -1,0 +1,1 @@
+"""One module for each command that walkback_papers adds."""

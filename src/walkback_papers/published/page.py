@@ -1,0 +1,214 @@
+"""The page: every published figure with ours beside it, section by section, as Markdown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+from walkback.report.cells import NOTHING, counted
+from walkback.report.markdown import Marked, escape, table_lines
+from walkback_papers.published.agree import RULE
+from walkback_papers.published.figure import BATCH, SOURCES, Figure, figures
+from walkback_papers.published.finder import ABSENT
+from walkback_papers.published.parse_number import parse
+from walkback_papers.published.reproduce import OUTCOMES, SENSITIVITY, Found, Part, Reproduction, Row
+
+HEADS = ("row", "figure", "published", "ours", "ratio or difference", "outcome", "study")
+Named = Sequence[tuple[str, Row]]
+"""Rows by their numbers."""
+UNTESTED = "Nothing has been tested to explain it."
+
+
+def page(whole: Reproduction, results: Path, out: Path) -> str:
+    """The whole page; its links are relative to where it is written."""
+    base = Path(os.path.relpath(results, out.parent)).as_posix()
+    shown = _shown(results)
+    lines = [
+        "# Reproduction: every published figure and ours",
+        "",
+        f"**{summary(whole.rows)}**",
+        "",
+        *_introduction(whole, shown, out),
+        *_counts(whole),
+    ]
+    for number, part in enumerate(whole.parts, start=1):
+        lines += _part(number, part, base, shown, whole.scale.name)
+    return "\n".join(lines) + "\n"
+
+
+def _shown(path: Path) -> str:
+    """A path as it is written on the page: never that of one machine."""
+    return Path(os.path.relpath(path)).as_posix() if path.is_absolute() else path.as_posix()
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many rows there are, and how they come out."""
+    agree, differ, missing = (sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES)
+    taken, fitted = (_of_agreeing(rows, test) for test in (is_taken_over, is_calibration))
+    return (
+        f"{counted(len(rows), 'rows')}: {agree} agree, {differ} differ, {missing} not measured. Of those that agree, "
+        f"{fitted} are calibration (the recipe was fitted to them) and {taken} are settings that were taken over; "
+        f"{agree - fitted - taken} are neither."
+    )
+
+
+def is_taken_over(figure: Figure) -> bool:
+    return figure.kind == "setting"
+
+
+def is_calibration(figure: Figure) -> bool:
+    return bool(figure.calibration) and not is_taken_over(figure)
+
+
+def _of_agreeing(rows: Sequence[Row], test: Callable[[Figure], bool]) -> int:
+    return sum(row.outcome == "agrees" and test(row.figure) for row in rows)
+
+
+def _introduction(whole: Reproduction, results: str, out: Path) -> list[str]:
+    known = figures()
+    twins = [(known[figure.twin], figure) for figure in known.values() if figure.twin]
+    ratios = ", ".join(f"{parse(one.text).low / parse(other.text).low:.1f}" for one, other in twins)
+    sources = ", ".join(f"{name} {words}" for name, words in SOURCES.items())
+    scale = whole.scale
+    n = len(scale.seeds)
+    return [
+        f"Written by `walkback reproduction --results {results} --scale {scale.name} --out {_shown(out)}` from "
+        "stored results; no number of ours is typed by hand. "
+        f"Scale {scale.name}: {escape(scale.words)}. The rows rest on "
+        f"{counted(len(whole.runs), 'runs')}, of which {whole.finished} are there, in `{results}/runs`.",
+        "",
+        *_training(whole),
+        f"Sources: {escape(sources)}. Ours: mean ± standard deviation over {counted(n, 'seeds')} "
+        f"({', '.join(map(str, scale.seeds))}), n = {n}, ddof = 1; seed by seed where the papers print it so.",
+        "",
+        "## When two figures agree",
+        "",
+        *(f"- {text}" for text in RULE),
+        "- Gradient norms are quoted for the mean loss of a batch, and the papers mix batches of 128 and 1024. Ours "
+        f"are @{BATCH}; a published figure @1024 is multiplied by 8 before it is compared, and its row says so. What "
+        f"is printed both ways differs by {ratios}, from which this was inferred.",
+        "- **Calibration**: choices that the papers leave open were fitted to this figure ([recipe](recipe.md)), so "
+        "agreement confirms nothing.",
+        "- Where a figure differs, the list below its table says what was tested to explain it. Variants are those of "
+        f"the study `{SENSITIVITY}`, which trains as long as the penalty studies, with what they give.",
+        "",
+    ]
+
+
+def _training(whole: Reproduction) -> list[str]:
+    """What all stored runs took, the longest first."""
+    devices = sorted(whole.training.items(), key=lambda found: -found[1][1])
+    if not devices:
+        return []
+    parts = [f"{counted(runs, 'runs')} {seconds / 60:.0f} minutes on {name}" for name, (runs, seconds) in devices]
+    return [f"Training took, compiling and evaluation included: {escape('; '.join(parts))}.", ""]
+
+
+def _counts(whole: Reproduction) -> list[str]:
+    heads = ("section", "rows", *OUTCOMES, "calibration among those that agree")
+    rows = []
+    for number, part in enumerate(whole.parts, start=1):
+        outcomes = [sum(row.outcome == outcome for row in part.rows) for outcome in OUTCOMES]
+        fitted = _of_agreeing(part.rows, is_calibration)
+        rows.append((f"{number}. {part.section.title}", *map(str, (len(part.rows), *outcomes, fitted))))
+    return table_lines(heads, rows)
+
+
+def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[str]:
+    named = [(f"{number}.{place}", row) for place, row in enumerate(part.rows, start=1)]
+    lines = ["", f"## {number}. {escape(part.section.title)}", ""]
+    for note in part.section.notes:
+        lines += [escape(note), ""]
+    lines += table_lines(HEADS, [_cells(name, row, base) for name, row in named])
+    lines += _differing(named)
+    missing = [(name, row.found.reason) for name, row in named if row.outcome == "not measured"]
+    lines += _listed("Not measured", missing)
+    notes = [(name, " ".join(filter(None, (row.figure.note, _caveat(row))))) for name, row in named]
+    lines += _listed("Notes", [(name, text) for name, text in notes if text])
+    return [*lines, *_behind(named, results, scale)]
+
+
+def _cells(name: str, row: Row, base: str) -> tuple[str, ...]:
+    figure, found = row.figure, row.found
+    published = " ".join(filter(None, (figure.text, figure.convention, f"[{figure.source}]")))
+    factor = 1 if figure.batch is None else figure.batch // BATCH
+    off = f"{found.off}, theirs ×{factor}" if factor != 1 and found.off else found.off
+    words = f"**{found.outcome}**" if found.outcome == "differs" else found.outcome
+    if is_calibration(figure):
+        words += " (calibration)"
+    elif figure.calibration and found.outcome == "agrees":
+        words += f" ({escape(figure.calibration)})"
+    # Sphinx takes a Markdown link for one between its own pages and does not find this one.
+    link = f'<a href="{quote(str(PurePosixPath(base, figure.study, "study.md")))}">{escape(figure.study)}</a>'
+    return (name, figure.what, published, found.ours or NOTHING, off or NOTHING, Marked(words), Marked(link))
+
+
+def _differing(named: Named) -> list[str]:
+    """What was tested of every row that differs; rows of which the same is said are named together."""
+    said: dict[tuple[str, ...], list[str]] = {}
+    for name, row in named:
+        if row.outcome == "differs":
+            said.setdefault(_tested(row), []).append(name)
+    lines = []
+    for (text, *trials), names in said.items():
+        lines += [f"- {spans(names)}: {text}", *(f"  - {trial}" for trial in trials)]
+    return ["", "**Where they differ: what was tested, or is known**", "", *lines] if lines else []
+
+
+def _tested(row: Row) -> tuple[str, ...]:
+    """A sentence, and what each variant gives."""
+    fitted = f"Fitted to it: the recipe's {row.figure.calibration}." if is_calibration(row.figure) else ""
+    trials = tuple(f"{SENSITIVITY}, {escape(name)}: {escape(_trial(found))}" for name, found in row.trials)
+    tested = row.figure.tested or ("Variants of the recipe." if trials else UNTESTED)
+    return (escape(" ".join(filter(None, (tested, fitted)))), *trials)
+
+
+def _trial(found: Found) -> str:
+    if found.outcome == "not measured":
+        return "not run" if found.reason.startswith(ABSENT) else f"not measured ({found.reason})"
+    return f"{found.ours} ({', '.join(filter(None, (found.off, found.outcome)))})"
+
+
+def _caveat(row: Row) -> str:
+    return f"{row.found.reason}." if row.outcome != "not measured" and row.found.reason else ""
+
+
+def _listed(title: str, given: Iterable[tuple[str, str]]) -> list[str]:
+    """A list in which rows of which the same is said share a line."""
+    by: dict[str, list[str]] = {}
+    for name, text in given:
+        by.setdefault(text, []).append(name)
+    if not by:
+        return []
+    return ["", f"**{title}**", "", *(f"- {spans(names)}: {escape(text)}" for text, names in by.items())]
+
+
+def spans(names: Sequence[str]) -> str:
+    """Rows by their numbers, those that follow each other as `2.4 to 2.9`."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _place(name) == _place(runs[-1][-1]) + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
+def _place(name: str) -> int:
+    return int(name.rpartition(".")[2])
+
+
+def _behind(named: Named, results: str, scale: str) -> list[str]:
+    """Which command makes the runs behind the rows, and what they are called."""
+    lines = ["", "<details><summary>Commands and runs behind these rows</summary>", ""]
+    for study in dict.fromkeys(row.figure.study for _, row in named if row.runs):
+        lines += [f"`walkback study {study} --scale {scale} --out again` makes these of `{results}/runs` anew:", ""]
+        by: dict[tuple[str, ...], list[str]] = {}
+        for name, row in named:
+            if row.figure.study == study and row.runs:
+                by.setdefault(row.runs, []).append(name)
+        lines += [f"- {spans(names)}: {', '.join(f'`{run}`' for run in runs)}" for runs, names in by.items()]
+        lines.append("")
+    return [*lines, "</details>"] if len(lines) > 3 else []

@@ -1,0 +1,126 @@
+"""Stored results: what was logged and measured of the runs in a folder. No model is read and nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from walkback.auditing.diagnose_runs import judge_run
+from walkback.core.configuration import RunConfig
+from walkback.core.errors import InputError
+from walkback.core.measurements import Array, Measurements
+from walkback.judge.options import JudgeOptions
+from walkback.judge.report import DiagnosticReport
+from walkback.report.save import MEASUREMENTS
+from walkback.runs import store
+from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, close_name
+from walkback.runs.run_index import Shelf
+from walkback.training.resolved_run import Recipe, resolve
+
+AGAIN = "Move that folder away and conduct the study again: the run is trained anew, and looked at."
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run's stored results."""
+
+    recipe: Recipe
+    run: store.Run
+    results: Results
+
+    @property
+    def method(self) -> str:
+        return self.recipe.method
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.config.seed
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.run.record["result"]["test_acc"])
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """A row for each epoch: loss, accuracies, what the rule logs, and what the detectors saw."""
+        return self.run.log()
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        return self._stored(MEASUREMENTS)
+
+    @property
+    def answers(self) -> Measurements:
+        """Which test samples it gets right; where it was measured in full, that is among the rest."""
+        if (self.run.path / ANSWERS).is_file():
+            found = self._stored(ANSWERS)
+            if found.facts.get("files") == self.run.record["files"]:
+                return found
+        return self.measurements
+
+    @cached_property
+    def functional(self) -> Measurements:
+        return self._stored(FUNCTIONAL)
+
+    def close(self, epoch: int) -> Measurements:
+        """What was measured after an epoch."""
+        name = close_name(epoch)
+        if not (self.run.path / name).is_file():
+            raise InputError(f"{self.run.path} was trained without being measured after epoch {epoch}. {AGAIN}")
+        return self._stored(name)
+
+    @cached_property
+    def report(self) -> DiagnosticReport:
+        """The verdict on the final measurements, beside the stored baselines."""
+        results = self.results
+        return judge_run(self.run, self.recipe, self.measurements, results.judging, results.shelf, results.correct)
+
+    def _stored(self, name: str) -> Measurements:
+        path = self.run.path / name
+        if not path.is_file():
+            raise InputError(f"{path} is missing. Conduct the study again: what is there already is kept.")
+        return Measurements.load(path)
+
+
+class Results:
+    """The stored results in one folder of runs."""
+
+    def __init__(self, folder: Path, judging: JudgeOptions | None = None, shelf: Shelf | None = None):
+        self.folder = folder
+        self.judging = judging or JudgeOptions()
+        self.shelf = shelf or Shelf(folder, without=(store.MODEL, store.RULE))
+        self._known: dict[str, Case] = {}
+
+    def limited_to(self, names: Collection[str]) -> Results:
+        """The results of these runs alone: what a study says must not depend on which others share its folder."""
+        return Results(self.folder, self.judging, self.shelf.limited_to(names))
+
+    def case(self, config: RunConfig) -> Case:
+        """The finished run of this configuration."""
+        recipe = resolve(config)
+        if recipe.name not in self._known:
+            run = self.shelf.finished(recipe)
+            if run is None:
+                raise InputError(f"There is no finished run {recipe.name} in {self.folder}. Conduct the study first.")
+            self._known[recipe.name] = Case(recipe, run, self)
+        return self._known[recipe.name]
+
+    def cases(self, configs: Sequence[RunConfig]) -> list[Case]:
+        return [self.case(config) for config in configs]
+
+    def by_method(self, configs: Sequence[RunConfig]) -> dict[str, list[Case]]:
+        """The cases of each method, seeds in the order given; methods as they are written."""
+        found: dict[str, list[Case]] = {}
+        for case in self.cases(configs):
+            found.setdefault(case.method, []).append(case)
+        return found
+
+    def correct(self, run: store.Run, recipe: Recipe) -> Array:
+        """Which test samples a run gets right, as it was measured."""
+        right = self.case(recipe.config).answers.get("test_correct")
+        if right is None:
+            raise InputError(f"{run.path} was measured without its test samples. Measure it again.")
+        return right

@@ -1,0 +1,183 @@
+"""Aggregation: how much of a network's reported alignment is the way its layers and samples are put together?
+
+Papers: P1 section 4 and its draft (four aggregations of one network), P2 section 3.2; the exact top layer is ours
+Claim: the same network's Γ differs several-fold between aggregations, and can change its sign
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from walkback.core.configuration import RunConfig
+from walkback.judge.aggregates import Aggregates
+from walkback.judge.number import Number
+from walkback.report.cells import NOTHING, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.studies.cross_architecture import by_name
+from walkback_papers.study import Study
+from walkback_papers.tables import agreed, caption, numbers, spread, story
+
+WAYS = {
+    "A1": "a1",
+    "A2": "a2",
+    "A3": "a3",
+    "A4": "a4",
+    "deep mean": "deep_mean",
+    "deep mean, papers": "deep_mean_papers",
+}
+FOUR = ("A1", "A2", "A3", "A4")
+NOTES = (
+    "A1: mean over layers. A2: one cosine over all layers jointly. A3: of group means. A4: weighted by ‖g_l‖. "
+    "Deep mean: states whose credit trains a block, without exact ones. Deep mean, papers: l = 1..L with exact ones.",
+    "Ratio: largest over smallest absolute value; signs: whether both occur. Of A1 to A4, for each seed.",
+)
+SEVERAL = 2.5
+"""The least of the factors the papers report for one DFA network."""
+
+
+class AggregationSpread(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs([*METHODS.values(), *RAW])
+
+    def judged(self, scale: Scale) -> list[RunConfig]:
+        return []
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        found = by_name(results, self.runs(scale))
+        cases = [case for each in found.values() for case in each]
+        told = caption(scale, cases)
+        heads = ("method", *WAYS, "ratio of A1–A4", "both signs")
+        table = Table("ways", "Γ by aggregation", heads, tuple(_row(n, c) for n, c in found.items()), told, NOTES)
+        return story(
+            "aggregation-spread",
+            "Aggregation",
+            "How much of a reported alignment is the way it is aggregated?",
+            scale,
+            cases,
+            _findings(found),
+            tables=[table],
+            figures=[_figure(found, caption(scale, cases, "Bars: means over seeds; lines: smallest to largest seed."))],
+        )
+
+
+def way(case: Case, name: str) -> Number:
+    number: Number = getattr(_aggregates(case), WAYS[name])
+    return number
+
+
+def _aggregates(case: Case) -> Aggregates:
+    return case.report.quantities.aggregates
+
+
+def values(case: Case, names: Sequence[str] = FOUR) -> list[float] | None:
+    """One network's Γ by each way; None where one may not be used."""
+    found = [way(case, name) for name in names]
+    return [number.known for number in found] if all(number.ok for number in found) else None
+
+
+def ratio(case: Case) -> float | None:
+    """The largest over the smallest in absolute value."""
+    sizes = [abs(value) for value in values(case) or []]
+    return max(sizes) / min(sizes) if sizes and min(sizes) > 0 else None
+
+
+def both_signs(case: Case) -> bool | None:
+    found = values(case)
+    return None if found is None else min(found) < 0 < max(found)
+
+
+def ranking(found: Mapping[str, Sequence[Case]], name: str) -> tuple[str, ...] | None:
+    """Methods from the largest Γ to the smallest by one aggregation, means over seeds; None where one is missing."""
+    means = {}
+    for method, cases in found.items():
+        each = [way(case, name) for case in cases]
+        if not all(number.ok for number in each):
+            return None
+        means[method] = fmean(number.known for number in each)
+    return tuple(sorted(means, key=lambda method: -means[method]))
+
+
+def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
+    signs = [both_signs(case) for case in cases]
+    known = [sign for sign in signs if sign is not None]
+    return (
+        Cell(name),
+        *(numbers(cases, lambda case, w=each: way(case, w), "+.3f") for each in WAYS),  # type: ignore[misc]
+        spread([ratio(case) for case in cases], ".3g"),
+        Cell(f"{sum(known)} of {len(known)} seeds" if known else NOTHING),
+    )
+
+
+def _findings(found: Mapping[str, Sequence[Case]]) -> list[Finding]:
+    learned = {name: cases for name, cases in found.items() if name != "BP"}
+    ratios = [ratio(case) for case in found["DFA"]]
+    wide = agreed(None if value is None else value >= SEVERAL for value in ratios)
+    flips = [f"{name} s{case.seed}" for name, cases in learned.items() for case in cases if both_signs(case)]
+    unusable = [n for n, cases in learned.items() if any(values(case) is None for case in cases)]
+    known = [value for value in ratios if value is not None]
+    said = "No seed has all four."
+    if known:
+        ends = [value for case in found["DFA"] for value in values(case) or ()]
+        said = f"It is {min(known):.3g} to {max(known):.3g}-fold by seed; values {min(ends):+.3f} to {max(ends):+.3f}."
+    signs = f"Both signs among A1 to A4: {', '.join(flips) or 'in no network'}"
+    signs += f"; not all four can be used for {', '.join(unusable)}." if unusable else "."
+    # One flip is proof that there are some; that there is none needs every network.
+    flipped = True if flips else None if unusable else False
+    return [
+        Finding(f"DFA's Γ differs by {SEVERAL:g}-fold or more between four ways to aggregate.", wide, said),
+        Finding("The way to aggregate can turn the sign of Γ.", flipped, signs),
+        _order(learned),
+        _exact(found),
+    ]
+
+
+def _order(found: Mapping[str, Sequence[Case]]) -> Finding:
+    orders = {name: order for name in FOUR if (order := ranking(found, name)) is not None}
+    distinct = dict.fromkeys(orders.values())
+    said = "; ".join(f"{' > '.join(o)} ({', '.join(n for n in orders if orders[n] == o)})" for o in distinct)
+    holds = len(distinct) > 1 if len(orders) > 1 else None
+    return Finding(
+        "Which method is best aligned depends on the way to aggregate.", holds, f"{said or 'No order is known'}."
+    )
+
+
+def _exact(found: Mapping[str, Sequence[Case]]) -> Finding:
+    """FA's credit at h_L is the gradient by construction; published deep means count it."""
+    rows = [values(case, ("deep mean", "deep mean, papers")) for case in found["FA"]]
+    holds = agreed(None if row is None else row[1] > row[0] for row in rows)
+    known = [row for row in rows if row is not None]
+    said = ", ".join(f"{row[0]:+.3f} without and {row[1]:+.3f} with it" for row in known) or "not measured"
+    return Finding(
+        "FA's published deep mean owes part of its size to the layer that is exact by construction.",
+        holds,
+        f"By seed: {said}.",
+    )
+
+
+def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
+    names = [name for name in found if name != "BP"]
+
+    def series(each: str) -> Series:
+        rows = [[way(case, each) for case in found[name]] for name in names]
+        usable = [[n.known for n in row] if all(n.ok for n in row) else None for row in rows]
+        return Series(
+            each,
+            range(len(names)),
+            [None if row is None else fmean(row) for row in usable],
+            low=[None if row is None else min(row) for row in usable],
+            high=[None if row is None else max(row) for row in usable],
+            mark="bars",
+        )
+
+    def plot(title: str, ways: Sequence[str]) -> Plot:
+        return Plot(title, "", "Γ", tuple(map(series, ways)), levels={"": 0.0}, ticks=tuple(names))
+
+    deep = [each for each in WAYS if each not in FOUR]
+    plots = (plot("Over all layers", FOUR), plot("Over deep layers", deep))
+    return Figure("ways", "Γ of the same networks by aggregation", plots, words)
+
+
+STUDY = AggregationSpread()

@@ -1,0 +1,238 @@
+"""The size of the credit: does Mode 1 need an error that does not shrink?
+
+Papers: ours; P1 and P2 do not say whether DFA's error is normalised (methods.md, section 5)
+Claim: DFA explodes where its credit keeps its size however well samples are fitted, and not where it follows the error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from walkback.core.configuration import RunConfig
+from walkback.core.measurements import Measurements
+from walkback.report.cells import Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import (
+    agreed,
+    all_of,
+    caption,
+    fires,
+    first_epoch,
+    label,
+    mode_1,
+    negated,
+    over_seeds,
+    spread,
+    story,
+    verdict,
+    with_random_labels,
+)
+
+LABEL_ONLY = {"sdfa:site=input": "sDFA", "drtp:site=input": "DRTP"}
+"""Rules whose credit depends on the label alone, and so never shrinks."""
+LASTING = ("DFA", *LABEL_ONLY.values())
+"""Whose credit keeps its size by construction."""
+SHRUNK = 0.9
+"""Of its first size: above, an error has about kept it."""
+SHUFFLED = "DFA raw, random labels"
+LOOKS = {SHUFFLED: "EP"}
+"""A style that no other rule of these figures has."""
+Rules = Mapping[str, Sequence[Case]]
+
+
+class CreditScale(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return [*self.judged(scale), *scale.runs(list(RAW), data=with_random_labels(scale.places["resmlp"].data))]
+
+    def judged(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs([METHODS["DFA"], *RAW, *LABEL_ONLY])
+
+    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+        return [(config, looked_at(scale)) for config in self.runs(scale)]
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        cases = results.cases(self.runs(scale))
+        rules: dict[str, list[Case]] = {}
+        for case in cases:
+            rules.setdefault(_name(case), []).append(case)
+        epochs = looked_at(scale)
+        ends = (
+            f"‖e‖ and ‖a‖: means over test samples after epoch {epochs[0]} and after the last; ‖a‖ over the states "
+            "between the blocks. Random labels: training labels dealt anew, so that no rule can learn to shrink the "
+            "test error."
+        )
+        marks = "Growth and norms: smallest to largest seed. First epochs: of each seed; – where it never fires."
+        return story(
+            "credit-scale",
+            "The size of the credit",
+            "Does Mode 1 (D1 and D2) need an error that does not shrink?",
+            scale,
+            cases,
+            findings(rules, epochs),
+            tables=[
+                _sizes(rules, epochs, caption(scale, cases, ends)),
+                _marks(rules, caption(scale, cases, marks)),
+            ],
+            figures=[_figure(rules, epochs, caption(scale, cases, "Lines: means over seeds."))],
+        )
+
+
+def looked_at(scale: Scale) -> tuple[int, ...]:
+    """Epochs 1, 2, 4, 8, ... and the last."""
+    last = scale.epochs["full"]
+    return tuple(sorted({2**power for power in range(last.bit_length()) if 2**power <= last} | {last}))
+
+
+def _name(case: Case) -> str:
+    if case.recipe.config.data.settings.get("shuffled"):
+        return SHUFFLED
+    return LABEL_ONLY.get(case.method, label(case.method))
+
+
+def findings(rules: Rules, epochs: Sequence[int]) -> list[Finding]:
+    modes = {name: mode_1(cases) for name, cases in rules.items()}
+    words = {True: "raised in every seed", False: "raised in no seed", None: "raised in some seeds or unknown"}
+    lasting = {name: modes[name] for name in LASTING}
+    none_follows = all_of(negated(found) for name, found in modes.items() if name not in LASTING)
+    kept = [_ratio(case, epochs, _error) for case in rules["DFA raw"]]
+    shuffled = [_ratio(case, epochs, _error) for case in rules[SHUFFLED]]
+    return [
+        Finding("DFA with an error of length 1 raises Mode 1.", modes["DFA"], f"D1 and D2: {words[modes['DFA']]}."),
+        Finding(
+            "DFA with the error as it is does not.",
+            negated(modes["DFA raw"]),
+            f"D1 and D2: {words[modes['DFA raw']]}.",
+        ),
+        Finding(
+            "Under raw DFA the error shrinks by a tenth or more while it trains.",
+            agreed(None if value is None else value < SHRUNK for value in kept),
+            f"‖e‖ at the end is {spread(kept, '.2f').text} of that after epoch {epochs[0]}.",
+        ),
+        Finding(
+            "Mode 1 is raised only by rules whose credit keeps its size.",
+            none_follows if True in lasting.values() or none_follows is False else None,
+            "; ".join(f"{name} ({_by_construction(name)}): {words[found]}" for name, found in modes.items()) + ".",
+        ),
+        Finding(
+            "A credit that keeps its size is enough: every such rule raises Mode 1.",
+            all_of(lasting.values()),
+            "; ".join(f"{name}: {words[found]}" for name, found in lasting.items()) + ".",
+        ),
+        Finding(
+            "An error that cannot shrink is enough: raw DFA raises Mode 1 on random labels.",
+            modes[SHUFFLED],
+            f"D1 and D2: {words[modes[SHUFFLED]]}; ‖e‖ at the end is {spread(shuffled, '.2f').text} of that after "
+            f"epoch {epochs[0]}.",
+        ),
+    ]
+
+
+def _error(taken: Measurements) -> float | None:
+    """Mean ‖e‖ over samples."""
+    found = taken.get("error_norm")
+    return None if found is None else float(found.mean())
+
+
+def _credit(taken: Measurements) -> float | None:
+    """Mean ‖a_l‖ over samples and the states between the blocks."""
+    found = taken.get("credit_norm")
+    return None if found is None else float(found[1:-1].mean())
+
+
+def _ratio(case: Case, epochs: Sequence[int], get: Callable[[Measurements], float | None]) -> float | None:
+    first, last = (get(case.close(epoch)) for epoch in (epochs[0], epochs[-1]))
+    return None if not first or last is None else last / first
+
+
+def _sizes(rules: Rules, epochs: Sequence[int], words: str) -> Table:
+    rows = []
+    for name, cases in rules.items():
+        ends = [over_seeds([_error(case.close(epoch)) for case in cases], ".3f") for epoch in (epochs[0], epochs[-1])]
+        losses = [over_seeds([case.log[place].get("loss") for case in cases], ".3f") for place in (0, -1)]
+        share = spread([_ratio(case, epochs, _credit) for case in cases], ".2f")
+        rows.append((Cell(name), Cell(_by_construction(name)), *ends, share, *losses))
+    heads = (
+        "rule", "credit", "‖e‖, first", "‖e‖, last", "‖a‖, last over first", "train loss, first", "train loss, last",
+    )  # fmt: skip
+    return Table("sizes", "Error and credit while training", heads, tuple(rows), words)
+
+
+def _by_construction(name: str) -> str:
+    return "keeps its size" if name in LASTING else "follows the error"
+
+
+def _marks(rules: Rules, words: str) -> Table:
+    rows = []
+    for name, cases in rules.items():
+        flags = [case.report.flags for case in cases]
+        is_judged = name != SHUFFLED
+        rows.append(
+            (
+                Cell(name),
+                over_seeds([case.accuracy for case in cases], ".3f"),
+                spread([found["D1"].value for found in flags]),
+                spread([case.report.quantities.top.hidden_norm.value for case in cases]),
+                spread([found["D2"].value for found in flags]),
+                *(Cell(_first(cases, check)) for check in ("D1", "D2")),
+                *(verdict(cases, edition) if is_judged else Cell("–") for edition in ("three", "four")),
+            )
+        )
+    heads = ("rule", "accuracy", "growth", "‖h_L‖", "‖g_L‖ @128", "D1 from epoch", "D2 from epoch", "three", "four")
+    return Table("marks", "Mode 1 and verdicts", heads, tuple(rows), words)
+
+
+def _first(cases: Sequence[Case], check: str) -> str:
+    found = [first_epoch(case, fires(check, case.report.thresholds)) for case in cases]
+    return ", ".join("–" if epoch is None else str(epoch) for epoch in found)
+
+
+def _figure(rules: Rules, epochs: Sequence[int], words: str) -> Figure:
+    def logged(key: str) -> tuple[Series, ...]:
+        found = []
+        for name, cases in rules.items():
+            rows = list(zip(*(case.log for case in cases), strict=True))
+            values = [_mean([row.get(key) for row in each]) for each in rows]
+            found.append(Series(name, [each[0]["epoch"] for each in rows], values, LOOKS.get(name, "")))
+        return tuple(found)
+
+    def looked(get: Callable[[Measurements], float | None]) -> tuple[Series, ...]:
+        found = []
+        for name, cases in rules.items():
+            values = [_mean([get(case.close(epoch)) for case in cases]) for epoch in epochs]
+            found.append(Series(name, epochs, values, LOOKS.get(name, ""), mark="both"))
+        return tuple(found)
+
+    t = next(iter(rules.values()))[0].report.thresholds
+    plots = (
+        Plot("Error", "epoch", "mean ‖e‖", looked(_error)),
+        Plot("Credit", "epoch", "mean ‖a_l‖ between blocks", looked(_credit)),
+        Plot(
+            "Growth",
+            "epoch",
+            "largest ‖h_l+1‖ / ‖h_l‖",
+            logged("growth"),
+            y_log=True,
+            levels={"D1 limit": t.h_norm_explosion_ratio},
+        ),
+        Plot(
+            "Reference gradient",
+            "epoch",
+            "‖g_L‖ @128",
+            logged("grad_top"),
+            y_log=True,
+            levels={"D2 floor": t.g_norm_floor},
+        ),
+    )
+    return Figure("over-epochs", "Error, credit, growth and gradient", plots, words)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+STUDY = CreditScale()

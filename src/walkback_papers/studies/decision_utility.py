@@ -1,0 +1,157 @@
+"""Decision utility: which failures does a reader find who looks at more and more of the protocol?
+
+Papers: P1 section 6 and figure 5, P2 section 5.2, tables 4 and 5
+Claim: accuracy and alignment find none; Mode 1 finds the degenerate ones; depth utility finds those Mode 1 misses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from walkback.core.configuration import RunConfig
+from walkback.judge.editions import Outcome
+from walkback.judge.threshold_sweep import STRATEGIES, strategies
+from walkback.report.cells import Cell
+from walkback.report.study_report import Figure, Finding, Grid, Story, Table
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.studies.cross_architecture import by_name, runs_at
+from walkback_papers.study import Study
+from walkback_papers.tables import agreed, caption, composed, negated, over_seeds, story
+
+THREE = ("S0", "S1", "S2", "S3")
+FOUR = ("+(a)", "+(b)", "+(c)", "+(d)", "full")
+DEGENERATE = ("DFA", "State Bridge", "Credit Bridge")
+"""The primary audit's failures, as the first paper has them."""
+WIDE, VIT = " wide", " ViT"
+"""What is put behind a method's name where it is not on the primary audit's network."""
+ORDER: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
+
+
+class DecisionUtility(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return [*_primary(scale), *runs_at("wide", scale), *runs_at("vit", scale)]
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        found = by_name(results, _primary(scale))
+        found |= {f"{name}{WIDE}": cases for name, cases in by_name(results, runs_at("wide", scale)).items()}
+        found |= {f"{name}{VIT}": cases for name, cases in by_name(results, runs_at("vit", scale)).items()}
+        cases = [case for each in found.values() for case in each]
+        note = (
+            f"ViT: {scale.epochs['vit']} epochs. A cell is the worst of the seeds' verdicts. A failure is "
+            "what D3 says is one: S3 and +(d) find those by definition."
+        )
+        told = caption(scale, cases, note)
+        tables = [
+            _table("three", "Edition three: what each step of reading concludes", THREE, found, told),
+            _table("four", "Edition four: what each diagnostic alone concludes", FOUR, found, told),
+        ]
+        return story(
+            "decision-utility",
+            "Decision utility",
+            "Which failures does a reader find who looks at more and more of the protocol?",
+            scale,
+            cases,
+            _findings(found),
+            tables=tables,
+            figures=[_figure(found, told)],
+        )
+
+
+def _primary(scale: Scale) -> list[RunConfig]:
+    return scale.runs([*METHODS.values(), *RAW])
+
+
+def worst(cases: Sequence[Case], strategy: str) -> Outcome:
+    """The worst verdict of a strategy over the seeds."""
+    return min((strategies(case.report)[strategy] for case in cases), key=ORDER.index)
+
+
+def caught(cases: Sequence[Case], strategy: str) -> bool | None:
+    """Whether a strategy walks the case back: in every seed, in none, or None."""
+    known = {"walked_back": True, "trustworthy": False}
+    return agreed(known.get(strategies(case.report)[strategy]) for case in cases)
+
+
+def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[Case]], words: str) -> Table:
+    """A row for each case: its accuracy, its alignment, and a verdict for each strategy."""
+    heads = ("case", "accuracy", "margin, pp", *rows)
+    cells = tuple(
+        (
+            Cell(case),
+            over_seeds([each.accuracy for each in cases], ".3f"),
+            over_seeds([cases[0].report.flags["D3"].value], "+.1f"),
+            *(_cell(cases, strategy) for strategy in rows),
+        )
+        for case, cases in found.items()
+    )
+    notes = tuple(f"{row}: {STRATEGIES[row].summary}." for row in rows)
+    return Table(name, title, heads, cells, words, notes)
+
+
+def _cell(cases: Sequence[Case], strategy: str) -> Cell:
+    outcome = worst(cases, strategy)
+    alike = sum(strategies(case.report)[strategy] == outcome for case in cases)
+    share = "" if alike == len(cases) else f" in {alike} of {len(cases)}"
+    return Cell(f"{outcome.replace('_', ' ')}{share}")
+
+
+def _findings(found: Mapping[str, list[Case]]) -> list[Finding]:
+    def by(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
+        return {name: caught(found[name], strategy) for name in names}
+
+    def passes(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
+        return {f"{name} under {strategy}": negated(caught(found[name], strategy)) for name in names}
+
+    failing = [name for name, cases in found.items() if caught(cases, "+(d)")]
+    healthy = {key: answer for s in STRATEGIES for key, answer in passes(s, ["BP"]).items()}
+    blind = passes("S0", failing) | passes("S1", failing)
+    return [
+        composed("Accuracy, and accuracy with alignment, walk nothing back (they have nothing to do it by).", blind),
+        composed(
+            "The Mode 1 check (S2) finds DFA on the ResMLP, and DFA and FA on the ViT.",
+            by("S2", ["DFA", "DFA ViT", "FA ViT"]),
+        ),
+        composed(
+            "FA on the wide, shallow ResMLP is missed by the Mode 1 check and found by depth utility.",
+            passes("S2", ["FA wide"]) | {"found by S3": caught(found["FA wide"], "S3")},
+        ),
+        composed("S3 finds all four failures of the later paper.", by("S3", ["DFA", "FA wide", "DFA ViT", "FA ViT"])),
+        composed("Backprop passes under every strategy.", healthy),
+        *(composed(f"{s} alone finds DFA and both bridges.", by(s, DEGENERATE)) for s in ("+(a)", "+(b)", "+(d)")),
+        composed(
+            "+(c) alone finds both bridges and not DFA.",
+            by("+(c)", DEGENERATE[1:]) | passes("+(c)", DEGENERATE[:1]),
+        ),
+        _alone(found),
+    ]
+
+
+def _alone(found: Mapping[str, list[Case]]) -> Finding:
+    """Whether each of the two groups of checks finds something that the other does not."""
+    only_mode_1 = [n for n, cases in found.items() if caught(cases, "S2") and caught(cases, "+(d)") is False]
+    only_depth = [n for n, cases in found.items() if caught(cases, "+(d)") and caught(cases, "S2") is False]
+    said = (
+        f"Found by Mode 1 (D1 and D2) alone: {', '.join(only_mode_1) or 'nothing'}; by depth utility alone: "
+        f"{', '.join(only_depth) or 'nothing'}."
+    )
+    holds = bool(only_mode_1) and bool(only_depth)
+    return Finding("Mode 1 and depth utility each find a case that the other misses.", holds, said)
+
+
+def _figure(found: Mapping[str, list[Case]], words: str) -> Figure:
+    def grid(title: str, columns: Sequence[str], rows: Sequence[str]) -> Grid:
+        cells = tuple(tuple(worst(found[name], strategy) for strategy in columns) for name in rows)
+        return Grid(title, tuple(columns), tuple(rows), cells)
+
+    others = [name for name in found if name.endswith((WIDE, VIT))]
+    audit = [name for name in found if name not in others]
+    plots = tuple(
+        grid(f"{what}, edition {edition}", columns, rows)
+        for what, rows in (("Primary audit", audit), ("Wide and ViT", others))
+        for edition, columns in (("three", THREE), ("four", FOUR))
+    )
+    return Figure("strategies", "What each strategy concludes of each case", plots, words)
+
+
+STUDY = DecisionUtility()

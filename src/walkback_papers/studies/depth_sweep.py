@@ -1,0 +1,165 @@
+"""The depth sweep: which check fires at which depth, of one width?
+
+Papers: the outline names one width of 512 and no depth; no paper prints the sweep
+Claim: D1 and D2 both fire for DFA, whatever the depth
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from walkback.core.configuration import RunConfig
+from walkback.judge.statistics import Margin
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.report.cells import Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback_papers.plots import BAND, series_of
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import (
+    all_of,
+    caption,
+    claim,
+    depth_fails,
+    label,
+    mode_1,
+    negated,
+    numbers,
+    over_seeds,
+    points,
+    raised,
+    spread,
+    status,
+    story,
+    verdict,
+)
+
+LISTED = tuple(METHODS[name] for name in ("BP", "FA", "DFA"))
+SIZES = {"smoke": ("resmlp:d=32", (2, 4, 6), "full"), "paper": ("resmlp:d=512", (2, 4, 8, 12), "short")}
+"""By scale: the network, its depths, and how long it is trained. Where DFA's stream explodes it has after 30 epochs."""
+HEADS = (
+    "method", "L", "accuracy", "over its shell, pp", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2", "D3", "three",
+    "depth",
+)  # fmt: skip
+Swept = dict[str, dict[int, list[Case]]]
+"""Cases by the method's name and the depth."""
+
+
+class DepthSweep(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        arch, depths, epochs = SIZES[scale.name]
+        networks = [f"{arch},depth={depth}" for depth in depths]
+        return [config for network in networks for config in scale.runs(LISTED, arch=network, epochs=epochs)]
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        cases = results.cases(self.runs(scale))
+        swept: Swept = {}
+        for case in cases:
+            swept.setdefault(label(case.method), {}).setdefault(case.recipe.net.depth, []).append(case)
+        table = Table(
+            "depths",
+            "Checks by depth",
+            HEADS,
+            tuple(_row(name, found) for name, depths in swept.items() for found in depths.values()),
+            caption(
+                scale, cases, "Growth and gradients: smallest to largest seed. Margin: over the method's own shell."
+            ),
+        )
+        arch = SIZES[scale.name][0]
+        return story(
+            "depth-sweep",
+            "Depth sweep",
+            f"Which check fires at which depth of {arch.replace(':', ' ')}?",
+            scale,
+            cases,
+            _findings(swept),
+            tables=[table],
+            figures=[_figure(swept, caption(scale, cases, BAND))],
+        )
+
+
+def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
+    return (
+        Cell(name),
+        Cell(str(cases[0].recipe.net.depth)),
+        over_seeds([case.accuracy for case in cases], ".3f"),
+        points(_margin(cases)),
+        numbers(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
+        *(spread([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
+        *(status(cases, check) for check in ("D1", "D2", "D3")),
+        verdict(cases, "three"),
+        Cell(claim(cases, "depth").shown),
+    )
+
+
+def _margin(cases: Sequence[Case]) -> Margin | None:
+    return cases[0].report.margin
+
+
+def _findings(swept: Swept) -> list[Finding]:
+    bp, fa, dfa = swept["BP"], swept["FA"], swept["DFA"]
+    return [
+        Finding(
+            "Backprop passes at every depth.",
+            all(verdict(cases, "three").text == "trustworthy" for cases in bp.values()),
+            _by_depth({depth: verdict(cases, "three").text for depth, cases in bp.items()}),
+        ),
+        *(_fires(check, dfa) for check in ("D1", "D2")),
+        Finding(
+            "FA does not trigger Mode 1 at any depth.",
+            all_of(negated(mode_1(cases)) for cases in fa.values()),
+            _by_depth({depth: _answer(mode_1(cases)) for depth, cases in fa.items()}),
+        ),
+        *(
+            Finding(
+                f"{name}'s trained blocks beat its frozen ones at no depth.",
+                all_of(depth_fails(cases) for cases in swept[name].values()),
+                _by_depth({depth: f"{points(_margin(cases)).text} pp" for depth, cases in swept[name].items()}),
+            )
+            for name in ("FA", "DFA")
+        ),
+    ]
+
+
+def _fires(check: str, dfa: dict[int, list[Case]]) -> Finding:
+    values = {depth: spread([case.report.flags[check].value for case in cases]).text for depth, cases in dfa.items()}
+    answers = {depth: raised(cases, check) for depth, cases in dfa.items()}
+    said = {depth: f"{_answer(answers[depth])} ({values[depth]})" for depth in dfa}
+    return Finding(f"{check} fires for DFA at every depth.", all_of(answers.values()), _by_depth(said))
+
+
+def _answer(answer: bool | None) -> str:
+    return {True: "yes", False: "no", None: "seeds differ or unknown"}[answer]
+
+
+def _by_depth(said: dict[int, str]) -> str:
+    return f"{'; '.join(f'L = {depth}: {words}' for depth, words in said.items())}."
+
+
+def _figure(swept: Swept, words: str) -> Figure:
+    t = DiagnosticThresholds()
+
+    def flag(case: Case, check: str) -> float | None:
+        return case.report.flags[check].value
+
+    def series(name: str, get: str) -> Series:
+        columns = [
+            [case.accuracy if get == "accuracy" else flag(case, get) for case in cases]
+            for cases in swept[name].values()
+        ]
+        known = [[v for v in column if v is not None] if None not in column else [] for column in columns]
+        return series_of(name, list(swept[name]), known)
+
+    def plot(title: str, get: str, log: bool, levels: dict[str, float]) -> Plot:
+        return Plot(title, "blocks L", title, tuple(series(name, get) for name in swept), y_log=log, levels=levels)
+
+    plots = (
+        plot("growth", "D1", True, {"D1": t.h_norm_explosion_ratio}),
+        plot("‖g_L‖ @128", "D2", True, {"D2": t.g_norm_floor}),
+        plot("test accuracy", "accuracy", False, {}),
+    )
+    return Figure("depths", "Growth, reference and accuracy by depth", plots, words, columns=3)
+
+
+STUDY = DepthSweep()

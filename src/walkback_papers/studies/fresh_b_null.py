@@ -1,0 +1,153 @@
+"""The fresh-B null: is DFA's alignment that of its own feedback matrices, or would any others do?
+
+Papers: P1 table 2 (last row), P2 appendix C.2
+Claim: under the penalty the deep cosine belongs to the matrices that were trained with; fresh ones give zero
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from walkback.core.configuration import RunConfig
+from walkback.core.measurements import Array
+from walkback.judge.layers import Fresh, fresh
+from walkback.judge.number import Number
+from walkback.judge.statistics import mean_interval
+from walkback.report.cells import NOTHING, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import agreed, caption, negated, penalised, penalty_of, story
+
+PENALTIES = (1e-2, 0.0)
+HEADS = (
+    "λ", "seed", "layers", "own B", "fresh B, mean", "fresh B, sd", "draws", "z against fresh", "z against rotation",
+)  # fmt: skip
+MIDDLE = 1.96
+"""Within so many standard deviations lie 95% of fresh draws."""
+ABSENT = Number.missing("no fresh feedback was drawn")
+
+
+class FreshBNull(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs([penalised(METHODS["DFA"], size) for size in PENALTIES], epochs="short")
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        cases = results.cases(self.runs(scale))
+        by = {size: [case for case in cases if penalty_of(case) == size] for size in PENALTIES}
+        note = (
+            "sd and z of fresh B: over draws at fixed weights (ddof = 1), with the draws' own uncertainty, not over "
+            "seeds. Deep: states whose credit trains a block; 1..L: as published. Rotation: the Haar null."
+        )
+        rows = tuple(row for case in cases for row in _rows(case))
+        return story(
+            "fresh-b-null",
+            "Fresh feedback",
+            "Is DFA's alignment that of its own feedback matrices, or would any others do?",
+            scale,
+            cases,
+            findings(by),
+            tables=[Table("fresh", "Own and fresh feedback", HEADS, rows, caption(scale, cases, note))],
+            figures=[_figure(by, caption(scale, cases, "Deep cosine of each draw, at the same weights."))],
+        )
+
+
+def findings(by: dict[float, list[Case]]) -> list[Finding]:
+    with_it, without = (by[size] for size in PENALTIES)
+    ends = [mean_interval(_draws(case)) for case in with_it]
+    covers = agreed(None if end is None else end[0] <= 0 <= end[1] for end in ends)
+    shown = ", ".join("none" if end is None else f"[{end[0]:+.3f}, {end[1]:+.3f}]" for end in ends)
+    return [
+        Finding(
+            f"Under λ = {PENALTIES[0]:g} DFA's deep cosine belongs to its own B.", _outside(with_it), _scores(with_it)
+        ),
+        Finding(
+            f"Under λ = {PENALTIES[0]:g} fresh matrices give zero.",
+            covers,
+            f"95% intervals of the draws' mean, by seed: {shown}.",
+        ),
+        Finding("Without a penalty its deep cosine is that of any B.", negated(_outside(without)), _scores(without)),
+    ]
+
+
+def _outside(cases: Sequence[Case]) -> bool | None:
+    """Whether the trained B's deep cosine lies above fresh ones': in every seed; False where it lies among the middle
+    95% of them in every seed; None in between."""
+    return agreed(_far(_score(_deep_null(case)), case.report.thresholds.null_z) for case in cases)
+
+
+def _far(z: Number, limit: float) -> bool | None:
+    if not z.ok or MIDDLE <= abs(z.known) < limit:
+        return None
+    return z.known >= limit
+
+
+def _scores(cases: Sequence[Case]) -> str:
+    limit = cases[0].report.thresholds.null_z
+    each = ", ".join(_score(_deep_null(case)).short("+.1f") for case in cases)
+    return f"z by seed: {each}; outside the draws from {limit:g}, among them under {MIDDLE:g}."
+
+
+def _score(null: Fresh | None) -> Number:
+    return ABSENT if null is None else null.z
+
+
+def _deep_null(case: Case) -> Fresh | None:
+    return case.report.quantities.aggregates.deep_mean_fresh
+
+
+def _draws(case: Case) -> Array:
+    """The deep cosine under each fresh draw; empty where none was made."""
+    drawn = case.measurements.get("null_fresh")
+    layers = case.report.quantities.aggregates.deep_layers
+    return np.array([]) if drawn is None or not layers else drawn[list(layers)].mean(axis=0)
+
+
+def _rows(case: Case) -> list[tuple[Cell, ...]]:
+    """One run, over the deep layers and over those that the papers count."""
+    a = case.report.quantities.aggregates
+    every = list(range(1, case.measurements.depth + 1))
+    published = fresh(a.deep_mean_papers, case.measurements.get("null_fresh"), every)
+    parts: list[tuple[str, Number, Fresh | None, Cell]] = [
+        (f"deep: {', '.join(map(str, a.deep_layers))}", a.deep_mean, a.deep_mean_fresh, _cell(a.deep_mean_z, "+.1f")),
+        (f"published: 1..{every[-1]}", a.deep_mean_papers, published, Cell(NOTHING)),
+    ]
+    return [
+        (
+            Cell(f"{penalty_of(case):g}", penalty_of(case)),
+            Cell(str(case.seed)),
+            Cell(name),
+            _cell(cosine, "+.3f"),
+            Cell("NOT MEASURED", None, ABSENT.reason) if null is None else Cell(f"{null.mean:+.3f}", null.mean),
+            Cell("NOT MEASURED", None, ABSENT.reason) if null is None else Cell(f"{null.std:.3f}", null.std),
+            Cell("0" if null is None else str(null.draws)),
+            _cell(_score(null), "+.1f"),
+            rotation,
+        )
+        for name, cosine, null, rotation in parts
+    ]
+
+
+def _cell(number: Number, spec: str) -> Cell:
+    return Cell(number.short(spec), number.value, number.reason)
+
+
+def _figure(by: dict[float, list[Case]], words: str) -> Figure:
+    plots = []
+    for size, cases in by.items():
+        drawn = [(place, float(value)) for place, case in enumerate(cases) for value in _draws(case)]
+        own = [case.report.quantities.aggregates.deep_mean.value for case in cases]
+        series = (
+            Series("fresh B", [place for place, _ in drawn], [value for _, value in drawn], "shell", mark="points"),
+            Series("own B", range(len(cases)), own, "DFA", mark="points"),
+        )
+        ticks = tuple(f"seed {case.seed}" for case in cases)
+        title = f"λ = {size:g}"
+        plots.append(Plot(title, "", "mean deep cosine", series, levels={"": 0.0}, ticks=ticks))
+    return Figure("draws", "Own B against fresh draws", tuple(plots), words)
+
+
+STUDY = FreshBNull()

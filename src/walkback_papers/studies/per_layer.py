@@ -1,0 +1,201 @@
+"""Layer by layer: which layer carries each method's alignment, and how large everything is there.
+
+Papers: P2 section 3.1 and figure 3, P1 section 3
+Claim: FA's alignment rises towards the head; DFA's is in layer 0 alone; an average over layers hides both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from walkback.core.configuration import RunConfig
+from walkback.judge.aggregates import Aggregates
+from walkback.judge.quantities import Quantities
+from walkback.judge.thresholds import DiagnosticThresholds
+from walkback.report.cells import Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback_papers.plots import BAND, What, at_layers, layer_cells, over_layers
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import agreed, caption, label, numbers, raised, story
+
+LISTED = (*(METHODS[name] for name in ("FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
+NORMS: dict[What, str] = {"hidden_norm": "‖h_l‖", "grad_norm_128": "‖g_l‖ @128", "credit_norm": "‖a_l‖"}
+
+
+class PerLayer(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs(LISTED)
+
+    def judged(self, scale: Scale) -> list[RunConfig]:
+        return []
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        methods = {label(method): found for method, found in results.by_method(self.runs(scale)).items()}
+        cases = [case for found in methods.values() for case in found]
+        layers = tuple(f"l = {index}" for index in range(cases[0].recipe.net.depth + 1))
+        exact = "Exact: the credit is the gradient there by construction. κ: the largest share of the positive cosine "
+        note = f"{exact}that one layer holds, over layers above their null and not exact, and which layer that is."
+        tables = [
+            Table(
+                "cosines",
+                "Cosine of credit and gradient",
+                ("method", *layers, "deep", "counting exact", "κ"),
+                tuple(_cosines(name, found) for name, found in methods.items()),
+                caption(scale, cases, f"Deep: the states whose credit trains a block, without exact ones. {note}"),
+            ),
+            Table(
+                "norms",
+                "Norms",
+                ("method", "mean", *layers),
+                tuple(_norms(name, found, what) for name, found in methods.items() for what in NORMS),
+                caption(scale, cases, "Smallest to largest seed. Credits on the scale of one sample's loss."),
+            ),
+        ]
+        return story(
+            "per-layer",
+            "Layer by layer",
+            "Which layer carries each method's alignment?",
+            scale,
+            cases,
+            _findings(methods),
+            tables=tables,
+            figures=_figures(methods, caption(scale, cases, BAND)),
+        )
+
+
+def _cosines(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
+    cells = layer_cells([case.report.quantities for case in cases], "cos", "+.2f")
+    labels = [layer.credit.label if layer.credit else "none" for layer in cases[0].report.quantities.layers]
+    marked = [
+        Cell(f"{cell.text} {word}", cell.value, cell.reason) if word in ("exact", "fitted") else cell
+        for cell, word in zip(cells, labels, strict=True)
+    ]
+    return (
+        Cell(name),
+        *marked,
+        numbers(cases, lambda case: _all(case).deep_mean, "+.2f"),
+        numbers(cases, lambda case: _all(case).deep_mean_papers, "+.2f"),
+        _kappa(cases),
+    )
+
+
+def _kappa(cases: Sequence[Case]) -> Cell:
+    shares = numbers(cases, lambda case: _all(case).concentration, ".0%")
+    if shares.value is None:
+        return shares
+    where = ", ".join(dict.fromkeys(str(_all(case).concentration_layer) for case in cases))
+    return Cell(f"{shares.text} at l = {where}", shares.value, shares.reason)
+
+
+def _norms(name: str, cases: Sequence[Case], what: What) -> tuple[Cell, ...]:
+    return (Cell(name), Cell(NORMS[what]), *layer_cells([case.report.quantities for case in cases], what, ".2g"))
+
+
+def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
+    small = DiagnosticThresholds().small_alignment
+    fa, dfa = methods["FA"], methods["DFA"]
+    return [
+        Finding(
+            "FA's cosine rises from block to block towards the head.",
+            agreed(_rises(case) for case in fa),
+            f"By layer: {_listed(fa)}.",
+        ),
+        Finding(
+            "FA's published mean is lifted by the layer where it is exact by construction.",
+            agreed(_is_lifted(case) for case in fa),
+            f"Counting it {_mean(fa, 'deep_mean_papers')}, without it {_mean(fa, 'deep_mean')}.",
+        ),
+        Finding(
+            f"DFA is aligned in layer 0, and under {small:g} at every deeper one.",
+            agreed(_only_first(case) for case in dfa),
+            f"By layer: {_listed(dfa)}.",
+        ),
+        *(
+            Finding(
+                f"One layer carries {name}'s alignment.",
+                raised(cases, "concentration"),
+                " ".join(f"Seed {case.seed}: {case.report.flags['concentration'].reason}." for case in cases),
+            )
+            for name, cases in methods.items()
+        ),
+    ]
+
+
+def _rises(case: Case) -> bool | None:
+    """Whether the cosine of each state is above that of the one before it; the exact one at the top is above all."""
+    cosines = at_layers(case.report.quantities, "cos")
+    if not all(number.ok for number in cosines):
+        return None
+    known = [number.known for number in cosines]
+    return all(deeper > before for before, deeper in pairwise(known))
+
+
+def _is_lifted(case: Case) -> bool | None:
+    counted, without = _all(case).deep_mean_papers, _all(case).deep_mean
+    return counted.known > without.known if counted.ok and without.ok else None
+
+
+def _only_first(case: Case) -> bool | None:
+    """Layer 0 outside its null and above the line, all others under it; None where a cosine may not be used."""
+    t = case.report.thresholds
+    first, *deeper = case.report.quantities.layers
+    assert first.credit is not None
+    cosines = [layer.credit.cos for layer in deeper if layer.credit is not None]
+    if not first.credit.z.ok or not all(number.ok for number in cosines):
+        return None
+    is_first = first.credit.z.known >= t.null_z and first.credit.cos.known >= t.small_alignment
+    return is_first and all(number.known < t.small_alignment for number in cosines)
+
+
+def _listed(cases: Sequence[Case]) -> str:
+    return ", ".join(cell.text for cell in layer_cells([case.report.quantities for case in cases], "cos", "+.2f"))
+
+
+def _mean(cases: Sequence[Case], name: str) -> str:
+    return numbers(cases, lambda case: getattr(_all(case), name), "+.3f").text
+
+
+def _all(case: Case) -> Aggregates:
+    return case.report.quantities.aggregates
+
+
+def _figures(methods: dict[str, list[Case]], words: str) -> list[Figure]:
+    """Small multiples: a plot for each method."""
+
+    def seeds(name: str) -> list[Quantities]:
+        return [case.report.quantities for case in methods[name]]
+
+    cosines = [
+        Plot(name, "hidden state l", "cos(a_l, g_l)", (over_layers(name, seeds(name), "cos"), _null(seeds(name))))
+        for name in methods
+    ]
+    norms = [
+        Plot(
+            name,
+            "hidden state l",
+            "mean norm",
+            tuple(over_layers(shown, seeds(name), what) for what, shown in NORMS.items()),
+            y_log=True,
+            levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
+        )
+        for name in methods
+    ]
+    return [
+        Figure("cosines", "Alignment of every layer", tuple(cosines), words, columns=3),
+        Figure("norms", "Norms of every layer", tuple(norms), words, columns=3),
+    ]
+
+
+def _null(seeds: Sequence[Quantities]) -> Series:
+    """Where a cosine that means nothing would lie: three widths of the Haar null of the first seed."""
+    z = DiagnosticThresholds().null_z
+    widths = [layer.credit.null_std if layer.credit else None for layer in seeds[0].layers]
+    high = [None if width is None else z * width for width in widths]
+    low = [None if width is None else -z * width for width in widths]
+    return Series("null (3 widths)", range(len(widths)), [0.0] * len(widths), "shell", low=low, high=high)
+
+
+STUDY = PerLayer()

@@ -1,0 +1,171 @@
+"""Random labels: does DFA's explosion, or any method's alignment, need a task to be learned?
+
+Papers: none; a control of our own
+Claim: open; if the rule alone makes them, growth, collapse and alignment come out where there is nothing to learn too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from walkback.core.configuration import RunConfig
+from walkback.judge.aggregates import Aggregates
+from walkback.judge.layers import Credit
+from walkback.report.cells import Cell
+from walkback.report.study_report import Figure, Finding, Plot, Story, Table
+from walkback_papers.plots import BAND, What, over_layers
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import (
+    caption,
+    claim,
+    flag_values,
+    label,
+    numbers,
+    outside_null,
+    over_seeds,
+    raised,
+    spread,
+    status,
+    story,
+    with_random_labels,
+)
+
+LISTED = (*(METHODS[name] for name in ("BP", "FA", "DFA")), *RAW)
+HEADS = (
+    "method", "labels", "train acc.", "test acc.", "layer 0", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2",
+    "alignment",
+)  # fmt: skip
+Both = dict[str, dict[str, list[Case]]]
+"""Cases by the labels (true, random) and the method's name."""
+
+
+class RandomLabels(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return [*scale.runs(LISTED), *_random(scale)]
+
+    def judged(self, scale: Scale) -> list[RunConfig]:
+        return []
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        grids = {"true": scale.runs(LISTED), "random": _random(scale)}
+        both: Both = {
+            words: {label(method): cases for method, cases in results.by_method(configs).items()}
+            for words, configs in grids.items()
+        }
+        cases = [case for found in both.values() for each in found.values() for case in each]
+        note = (
+            "Random: the training labels permuted once, the same for every run. Measured and tested on true labels. "
+            "Training accuracy: mean over the last epoch. Growth and gradients: smallest to largest seed."
+        )
+        table = Table(
+            "labels",
+            "True and random labels",
+            HEADS,
+            tuple(_row(words, name, both[words][name]) for name in both["true"] for words in both),
+            caption(scale, cases, note),
+        )
+        return story(
+            "random-labels",
+            "Random labels",
+            "Does the explosion, or the alignment, need a task to be learned?",
+            scale,
+            cases,
+            _findings(both),
+            tables=[table],
+            figures=[_figure(both, caption(scale, cases, BAND))],
+        )
+
+
+def _random(scale: Scale) -> list[RunConfig]:
+    return scale.runs(LISTED, data=with_random_labels(scale.places["resmlp"].data))
+
+
+def _row(words: str, name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
+    return (
+        Cell(name),
+        Cell(words),
+        over_seeds([float(case.log[-1]["train_acc"]) for case in cases], ".3f"),
+        over_seeds([case.accuracy for case in cases], ".3f"),
+        numbers(cases, lambda case: _first(case).cos, "+.3f"),
+        numbers(cases, lambda case: _all(case).deep_mean, "+.3f"),
+        *(spread([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
+        *(status(cases, check) for check in ("D1", "D2")),
+        Cell(claim(cases, "alignment").shown),
+    )
+
+
+def _findings(both: Both) -> list[Finding]:
+    true, random = both["true"], both["random"]
+    chance = 1 / random["BP"][0].recipe.source.classes
+    best = max(case.accuracy for cases in random.values() for case in cases)
+    dfa = [true["DFA"], random["DFA"]]
+    return [
+        Finding(
+            "Random labels teach nothing of the test set: every run stays under twice chance.",
+            best < 2 * chance,
+            f"Best test accuracy {best:.3f}, chance {chance:.3f}.",
+        ),
+        Finding(
+            "DFA's states grow on random labels too (D1).",
+            _as_well(*(raised(cases, "D1") for cases in dfa)),
+            f"True labels: {flag_values(dfa[0], 'D1')} Random: {flag_values(dfa[1], 'D1')}",
+        ),
+        Finding(
+            "DFA's reference collapses on random labels too (D2).",
+            _as_well(*(raised(cases, "D2") for cases in dfa)),
+            f"True labels: {flag_values(dfa[0], 'D2')} Random: {flag_values(dfa[1], 'D2')}",
+        ),
+        *(
+            Finding(
+                f"{name}'s layer 0 is aligned on random labels too.",
+                _as_well(*(outside_null(found[name], lambda case: _first(case).z) for found in (true, random))),
+                f"Cosine {_cell(true[name])} with true labels, {_cell(random[name])} with random ones.",
+            )
+            for name in ("FA", "DFA", "DFA raw")
+        ),
+        Finding(
+            "FA's deep alignment does not need the task.",
+            _as_well(*(outside_null(found["FA"], lambda case: _all(case).deep_mean_z) for found in (true, random))),
+            f"Deep cosine {_deep(true['FA'])} with true labels, {_deep(random['FA'])} with random ones.",
+        ),
+    ]
+
+
+def _as_well(with_task: bool | None, without: bool | None) -> bool | None:
+    """Whether what is there with the task is there without it; None where it is not there with it."""
+    return without if with_task else None
+
+
+def _first(case: Case) -> Credit:
+    """The credit at layer 0."""
+    credit = case.report.quantities.layers[0].credit
+    assert credit is not None
+    return credit
+
+
+def _cell(cases: Sequence[Case]) -> str:
+    return numbers(cases, lambda case: _first(case).cos, "+.3f").text
+
+
+def _deep(cases: Sequence[Case]) -> str:
+    return numbers(cases, lambda case: _all(case).deep_mean, "+.3f").text
+
+
+def _all(case: Case) -> Aggregates:
+    return case.report.quantities.aggregates
+
+
+def _figure(both: Both, words: str) -> Figure:
+    def plot(labels: str, what: What, shown: str, log: bool) -> Plot:
+        found = {name: [case.report.quantities for case in cases] for name, cases in both[labels].items()}
+        series = tuple(over_layers(name, seeds, what) for name, seeds in found.items())
+        return Plot(f"{shown}, {labels} labels", "hidden state l", shown, series, y_log=log)
+
+    norms = [plot(labels, "hidden_norm", "‖h_l‖", log=True) for labels in both]
+    cosines = [plot(labels, "cos", "cos(a_l, g_l)", log=False) for labels in both]
+    return Figure("layers", "Every layer, with true and with random labels", (*norms, *cosines), words)
+
+
+STUDY = RandomLabels()

@@ -1,0 +1,209 @@
+"""Threshold sensitivity: how far can each threshold be moved before a verdict changes?
+
+Papers: P1 appendix E, its draft and the outline (gaps between healthy and degenerate)
+Claim: D1 and D2 separate healthy from degenerate by orders of magnitude; depth utility (d) is not robust
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from walkback.core.configuration import RunConfig
+from walkback.judge.editions import Outcome
+from walkback.judge.report import DiagnosticReport
+from walkback.judge.threshold_sweep import FIELDS, Sweep, sweep
+from walkback.report.cells import NOTHING, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback_papers.results import Case, Results
+from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.study import Study
+from walkback_papers.tables import caption, label, spread, story
+
+HEALTHY, DEGENERATE = ("BP", "EP"), ("DFA", "State Bridge", "Credit Bridge")
+"""As the papers group them. FA, DFA raw and EP short are swept beside, and belong to neither."""
+NAMES = {
+    "D1": "(a) growth",
+    "D2": "(b) floor",
+    "direction": "(c) direction",
+    "D3": "(d) margin, pp",
+    "concentration": "κ",
+}
+SPECS = {"D1": ".3g", "D2": ".2e", "direction": ".2f", "D3": "+.1f", "concentration": ".2f"}
+ORDER = sorted(FIELDS, key=lambda field: list(NAMES).index(FIELDS[field]))
+EDITIONS = ("three", "four")
+DECIDING = ("h_norm_explosion_ratio", "g_norm_floor", "frozen_acc_margin_pp")
+"""The thresholds that a verdict depends on."""
+POINTS = 9
+"""A flag changes once along a threshold, so the ends find every flip; what lies between is for the figure."""
+GAPS = ("threshold", "default", "swept", "healthy", "degenerate", "gap", "separated", "flips, three", "flips, four")
+
+
+@dataclass(frozen=True)
+class Swept:
+    """One threshold over all cases."""
+
+    check: str
+    of: Mapping[str, Sweep]
+    """By edition, over every case."""
+    gap: float | None
+    """Between the healthy and the degenerate cases alone."""
+
+    def flips(self, edition: str, names: Sequence[str]) -> list[str]:
+        """The cases whose verdict is not the same everywhere in the sweep."""
+        return [name for name in names if len(set(self.of[edition].verdicts[name])) > 1]
+
+
+class ThresholdSensitivity(Study):
+    def runs(self, scale: Scale) -> list[RunConfig]:
+        return scale.runs([*METHODS.values(), *RAW])
+
+    def tell(self, results: Results, scale: Scale) -> Story:
+        cases = results.cases(self.runs(scale))
+        reports = {f"{label(case.method)} s{case.seed}": case.report for case in cases}
+        swept = {field: swept_over(reports, field) for field in ORDER}
+        note = (
+            "Each threshold from a tenth to ten times its default (at most 1 for cosines), one at a time, on stored "
+            f"measurements. Healthy: {' and '.join(HEALTHY)}; degenerate: {', '.join(DEGENERATE)}; as the papers group "
+            "them. Gap: a factor, for (d) a difference."
+        )
+        told = caption(scale, cases, note)
+        tables = [
+            Table("gaps", "Gaps and flips", GAPS, tuple(_gap_row(reports, found) for found in swept.values()), told),
+            Table("flips", "Where each case's flag changes", _flip_heads(), tuple(_flip_rows(cases, swept)), told),
+        ]
+        return story(
+            "threshold-sensitivity",
+            "Threshold sensitivity",
+            "How far can each threshold be moved before a verdict changes?",
+            scale,
+            cases,
+            _findings(reports, swept),
+            tables=tables,
+            figures=[_figure(swept, told)],
+        )
+
+
+def swept_over(reports: Mapping[str, DiagnosticReport], field: str) -> Swept:
+    """Judge every case again at thresholds over two orders of magnitude, by both editions."""
+    known = {name: report for name, report in reports.items() if group(name) is not None}
+    healthy = [name for name in known if group(name) == "healthy"]
+    by_edition = {
+        edition: sweep(
+            {name: report.rejudge(protocol=edition) for name, report in reports.items()}, field, points=POINTS
+        )
+        for edition in EDITIONS
+    }
+    return Swept(FIELDS[field], by_edition, sweep(known, field, healthy, points=2).gap if known else None)
+
+
+def group(name: str) -> str | None:
+    """healthy, degenerate, or neither: by the method in a case's name."""
+    method = name.rpartition(" s")[0]
+    return "healthy" if method in HEALTHY else "degenerate" if method in DEGENERATE else None
+
+
+def separated(found: Swept) -> bool | None:
+    if found.gap is None:
+        return None
+    return found.gap > (0 if found.check == "D3" else 1)
+
+
+def _values(reports: Mapping[str, DiagnosticReport], check: str, kind: str) -> list[float]:
+    """Of those that have one: κ is not defined where every layer is exact."""
+    found = [report.flags[check].value for name, report in reports.items() if group(name) == kind]
+    return [value for value in found if value is not None]
+
+
+def _gap_row(reports: Mapping[str, DiagnosticReport], found: Swept) -> tuple[Cell, ...]:
+    one, spec = found.of["three"], SPECS[found.check]
+    gap = Cell("NOT MEASURED", None, "one side has no value")
+    if found.gap is not None:
+        gap = Cell(f"{found.gap:+.1f} pp" if found.check == "D3" else f"{found.gap:.3g}x", found.gap)
+    answer = separated(found)
+    return (
+        Cell(NAMES[found.check]),
+        Cell(f"{one.default:g}", one.default),
+        Cell(f"{one.thresholds[0]:.3g} to {one.thresholds[-1]:.3g}"),
+        *(_range(_values(reports, found.check, kind), spec) for kind in ("healthy", "degenerate")),
+        gap,
+        Cell(NOTHING if answer is None else "yes" if answer else "no"),
+        *(Cell(f"{len(found.flips(edition, list(reports)))} of {len(reports)}") for edition in EDITIONS),
+    )
+
+
+def _range(values: Sequence[float], spec: str) -> Cell:
+    return spread(values, spec) if values else Cell("NOT MEASURED", None, "no case has a value")
+
+
+def _flip_heads() -> tuple[str, ...]:
+    return ("case", *(NAMES[FIELDS[field]] for field in ORDER))
+
+
+def _flip_rows(cases: Sequence[Case], swept: Mapping[str, Swept]) -> list[tuple[Cell, ...]]:
+    """Where a flag changes; a dash where it does not inside the sweep."""
+    rows = []
+    for case in cases:
+        name = f"{label(case.method)} s{case.seed}"
+        row = [Cell(name)]
+        for found in swept.values():
+            edge = found.of["three"].flips.get(name)
+            row.append(Cell(NOTHING) if edge is None else Cell(format(edge, SPECS[found.check]), edge))
+        rows.append(tuple(row))
+    return rows
+
+
+def _findings(reports: Mapping[str, DiagnosticReport], swept: Mapping[str, Swept]) -> list[Finding]:
+    papers = [name for name in reports if group(name) is not None]
+    margin = swept["frozen_acc_margin_pp"]
+    flips = {edition: margin.flips(edition, list(reports)) for edition in EDITIONS}
+    said = "; ".join(f"edition {e}: {', '.join(names) or 'no verdict'}" for e, names in flips.items())
+    return [
+        *(_separates(swept[field]) for field in ("h_norm_explosion_ratio", "g_norm_floor")),
+        *(_robust(swept[field], papers) for field in ("h_norm_explosion_ratio", "g_norm_floor")),
+        Finding(
+            "Depth utility (d) is not robust: verdicts change between 0.2 and 20 pp.",
+            any(flips.values()),
+            f"What changes, {said}.",
+        ),
+    ]
+
+
+def _separates(found: Swept) -> Finding:
+    name = NAMES[found.check]
+    claim = f"{name}: one threshold separates all healthy from all degenerate cases."
+    if found.gap is None:
+        return Finding(claim, None, "One side has no value.")
+    return Finding(claim, separated(found), f"The gap is {found.gap:.3g}x (above 1 it separates).")
+
+
+def _robust(found: Swept, names: Sequence[str]) -> Finding:
+    """By flags: a verdict may stay the same only because another flag decides it as well."""
+    flags = [name for name in names if name in found.of["three"].flips]
+    flips = {edition: found.flips(edition, names) for edition in EDITIONS}
+    said = "; ".join(f"edition {e}: {', '.join(changed) or 'none'}" for e, changed in flips.items())
+    claim = f"{NAMES[found.check]} flags the same of these two groups where it is moved tenfold either way."
+    changed = ", ".join(flags) or "none"
+    return Finding(claim, not flags, f"Flags that change: {changed}; verdicts that change, {said}.")
+
+
+def _figure(swept: Mapping[str, Swept], words: str) -> Figure:
+    """What share of all cases each threshold walks back."""
+
+    def share(verdicts: Mapping[str, tuple[Outcome, ...]]) -> list[float]:
+        columns = zip(*verdicts.values(), strict=True)
+        return [sum(word == "walked_back" for word in column) / len(column) for column in columns]
+
+    def plot(found: Swept) -> Plot:
+        series = tuple(
+            Series(f"edition {e}", found.of[e].thresholds, share(found.of[e].verdicts), mark="both") for e in EDITIONS
+        )
+        events = ((found.of["three"].default, "default"),)
+        return Plot(NAMES[found.check], "threshold", "share walked back", series, x_log=True, events=events)
+
+    plots = tuple(plot(found) for field, found in swept.items() if field in DECIDING)
+    said = f"(c) and κ decide no verdict and are not drawn. {words}"
+    return Figure("sweeps", "Verdicts against thresholds", plots, said, columns=3)
+
+
+STUDY = ThresholdSensitivity()

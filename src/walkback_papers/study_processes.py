@@ -1,0 +1,106 @@
+"""Studies in several processes of this machine, each with its share of the runs to train and to measure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from walkback.core.errors import WalkbackError
+from walkback.runs.deadline import Deadline
+from walkback.runs.train_runs import Listener, Options, plan_rest
+from walkback.sweeping.executor import LocalExecutor
+from walkback.sweeping.job_options import NotingListener, options_of
+from walkback.sweeping.sweep import Course, options_json, shared_memory
+from walkback.sweeping.sweep import Listener as SweepListener
+from walkback.training.planning.fleet_plan import Group
+from walkback.training.planning.load_balance import Workers, evened, ready_first, shared_out
+from walkback_papers.run_studies import RUNS, Settled, settle, studies_of, unsettled
+from walkback_papers.scale import Scale, scale_of
+from walkback_papers.study import Study
+from walkback_papers.timings import Timings
+
+SHARES = 2
+"""Shares for each process: their times are predicted, so that the last one should not be long."""
+
+
+class Processes:
+    """Settles the runs of studies in processes. Studies and scale are sent by name: they must be of the catalog."""
+
+    def __init__(self, workers: Workers, listener: SweepListener):
+        self._workers = workers
+        self._count = workers.count
+        self._listener = listener
+
+    def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
+        start, deadline = time.monotonic(), Deadline(options.max_seconds)
+        until = None if options.max_seconds is None else time.time() + options.max_seconds
+        recipes = unsettled(studies, scale, options)
+        shared = shared_memory(options, self._count)
+        groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
+        # Trained already and not yet measured: they belong to no fleet any more.
+        fleeted = {recipe.name for group in groups for recipe in group.recipes}
+        rest = tuple(recipe for recipe in recipes if recipe.name not in fleeted)
+        shares = self._shares(groups, options)
+        if rest:
+            shares.append(Group(rest, "single", 0.0, 0, 0))
+        jobs = [_job(share, studies, scale, shared, until) for share in shares]
+        if jobs:
+            self._listener.planned(shares, 0)
+            timings = Timings(options, self._workers, shares, start)
+            executor = LocalExecutor()
+            course = Course(shares, jobs, executor, self._listener, deadline, timings.done)
+            try:
+                failures = course.run(self._count)
+            finally:
+                executor.close()
+                self._listener.close()
+            timings.keep()
+            if failures:
+                raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
+        # Whatever is still missing, such as for lack of time, is counted and not made.
+        return settle(studies, scale, replace(options, max_seconds=0.0), Listener())
+
+    def _shares(self, groups: Sequence[Group], options: Options) -> list[Group]:
+        if self._workers.in_turns:
+            return ready_first(groups)
+        begun = options.out / RUNS
+        even = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
+        return [_together(share) for share in shared_out(even, SHARES * self._count)]
+
+
+def _job(
+    share: Group, studies: Mapping[str, Study], scale: Scale, options: Options, until: float | None
+) -> dict[str, object]:
+    """`until` is by the clock on the wall: a share waits for its process."""
+    return {
+        "kind": "studies",
+        "options": options_json(options),
+        "studies": list(studies),
+        "scale": scale.name,
+        "runs": [recipe.name for recipe in share.recipes],
+        "until": until,
+    }
+
+
+def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
+    """A worker's part: train and measure `job["runs"]`; whether all of them are finished and measured."""
+    options = options_of(job)
+    if job["until"] is not None:
+        options = replace(options, max_seconds=max(0.0, job["until"] - time.time()))
+    studies, scale = studies_of(job["studies"]), scale_of(job["scale"])
+    return settle(studies, scale, options, NotingListener(note), names=set(job["runs"])).is_done
+
+
+def _together(groups: Sequence[Group]) -> Group:
+    """Fleets that one process trains, one after the other."""
+    if len(groups) == 1:
+        return groups[0]
+    return Group(
+        recipes=tuple(recipe for group in groups for recipe in group.recipes),
+        driver=groups[0].driver,
+        seconds=sum(group.seconds for group in groups),
+        memory=max(group.memory for group in groups),
+        flops=max(group.flops for group in groups),
+    )

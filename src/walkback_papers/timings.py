@@ -1,0 +1,72 @@
+"""What a study's jobs were planned to take and what they took: a file beside the runs, an entry for each command."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from walkback.core.files import explained, write_atomic
+from walkback.runs.provenance import provenance, without_paths
+from walkback.runs.train_runs import Options, choose_device
+from walkback.training.planning.fleet_plan import Group
+from walkback.training.planning.load_balance import Workers
+
+TIMINGS = "timings.json"
+
+
+class Timings:
+    """A command's entry, from its beginning on. It is written whenever a job is done: what is killed has one, too."""
+
+    def __init__(self, options: Options, workers: Workers, groups: Sequence[Group], start: float):
+        """The jobs are planned and about to be handed out; the command began at `start`, by the monotonic clock."""
+        self._out = options.out
+        self._workers = workers
+        self._groups = groups
+        self._start = start
+        self._planning = self._seconds
+        self._done_after: dict[int, float] = {}
+        self._earlier = timings(options.out)
+        self._origin = provenance(choose_device(options.device), without_paths(options.command))
+
+    def done(self, job: int) -> None:
+        self._done_after[job] = self._seconds
+        self.keep()
+
+    def keep(self) -> None:
+        entry = {
+            **self._origin,
+            "processes": self._workers.count,
+            "planned_seconds": self._workers.seconds(self._groups),
+            "planning_seconds": self._planning,
+            "seconds": self._seconds,
+            "jobs": [
+                {
+                    "label": group.label,
+                    "arch": str(group.recipes[0].config.arch),
+                    **group.costs,
+                    "ahead": group.ahead,
+                    "done_after": self._done_after.get(job),
+                }
+                for job, group in enumerate(self._groups)
+            ],
+        }
+        with explained(self._out, "create"):
+            self._out.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._out / TIMINGS, (json.dumps([*self._earlier, entry], indent=1) + "\n").encode())
+
+    @property
+    def _seconds(self) -> float:
+        """Since the command began, planning included."""
+        return time.monotonic() - self._start
+
+
+def timings(out: Path) -> list[dict[str, Any]]:
+    """The entries so far."""
+    with suppress(OSError, ValueError):
+        found: list[dict[str, Any]] = json.loads((out / TIMINGS).read_text())
+        return found
+    return []
