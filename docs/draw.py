@@ -24,7 +24,7 @@ import walkback as wb
 from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
 from walkback.judge.finite_steps import Functional, functional_layers
-from walkback.judge.layers import Credit
+from walkback.judge.layers import LayerCredit
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import measure_functional
@@ -34,7 +34,7 @@ from walkback.measure.subject import OwnSubject
 from walkback.report.figures import draw
 from walkback.report.study_report import Figure, Plot, Series
 from walkback.runs.store import Run
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.training.resolved_run import ResolvedRun, resolve
 
 FOLDER = Path(__file__).parent / "pictures"
 LIMITS = DiagnosticThresholds()
@@ -60,7 +60,7 @@ class Network:
     accuracy: float
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def resolved(self) -> ResolvedRun:
         return resolve(RunConfig.from_json(self.run.record["config"]))
 
     @cached_property
@@ -68,15 +68,17 @@ class Network:
         def narrow(arrays: Any) -> dict[str, torch.Tensor]:
             return {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in arrays.items()}
 
-        return OwnSubject(self.recipe.net, narrow(self.run.model()), self.recipe.rule, narrow(self.run.rule_state()))
+        return OwnSubject(
+            self.resolved.net, narrow(self.run.model()), self.resolved.rule, narrow(self.run.rule_state())
+        )
 
     def samples(self, count: int) -> Any:
-        data = self.recipe.source.load(None)
+        data = self.resolved.source.load(None)
         return regroup([(data.test_x[:count].float(), data.test_y[:count])], distinct=True)
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        return {"labels": self.recipe.rule.labels(self.recipe.net.depth), "site": self.recipe.treatment.site}
+        return {"labels": self.resolved.rule.labels(self.resolved.net.depth), "site": self.resolved.shared_options.site}
 
     @cached_property
     def measurements(self) -> Measurements:
@@ -87,7 +89,7 @@ class Network:
         return quantities(self.measurements, LIMITS)
 
     @cached_property
-    def credits(self) -> list[Credit]:
+    def credits(self) -> list[LayerCredit]:
         return [layer.credit for layer in self.quantities.layers if layer.credit is not None]
 
     @cached_property

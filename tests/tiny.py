@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from walkback.core.configuration import grid
-from walkback.core.settings import Choice, Scalar
+from walkback.core.settings import Scalar, Spec
 from walkback.credit import RULES
-from walkback.data.tensors import NAME as OWN_DATA
+from walkback.data.tensors import TENSORS_NAME as OWN_DATA
 from walkback.data.tensors import Tensors, from_tensors
 from walkback.nets import ARCHS
 from walkback.training.driver import Snapshot, Trainer
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.training.resolved_run import ResolvedRun, resolve
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -55,13 +55,13 @@ def images() -> Tensors:
     return from_tensors(pixels[:64], labels[:64], pixels[64:], labels[64:], mean=(0.5,) * 3, std=(0.25,) * 3)
 
 
-def recipe(method: str = "bp", **settings: object) -> Recipe:
+def resolved(method: str = "bp", **settings: object) -> ResolvedRun:
     """A tiny run, on data that fits the network unless `data` says otherwise."""
     chosen = {"arch": arch("resmlp"), "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"} | settings
     own = "data" not in chosen and str(chosen["arch"]).partition(":")[0] in ON_IMAGES
     (config,) = grid(method, **({"data": OWN_DATA if own else DATA} | chosen))
     asked = config.method
-    quick = Choice(asked.name, CHEAP.get(asked.name, {}) | dict(asked.settings))
+    quick = Spec(asked.name, CHEAP.get(asked.name, {}) | dict(asked.settings))
     return resolve(replace(config, method=quick), images() if own else None)
 
 
@@ -111,7 +111,7 @@ def _marked(is_quick: Callable[[str, str], bool]) -> list[ParameterSet]:
 
 
 def _is_defined(rule: str, net: str) -> bool:
-    probe = recipe("bp", arch=arch(net))
+    probe = resolved("bp", arch=arch(net))
     return RULES.get(rule)().refuses(probe.net) is None
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
     from walkback.measure.subject import FrozenPass
-    from walkback.report.study_report import Story
+    from walkback.report.study_report import StudyReport
     from walkback.runs.store import Run
-    from walkback.runs.train_runs import Listener, Options, Result
+    from walkback.runs.train_runs import ProgressListener, Result, TrainOptions
 
 
 def train(
@@ -31,7 +31,7 @@ def train(
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
     watch: int | None = None,
-    listener: Listener | None = None,
+    listener: ProgressListener | None = None,
     **settings: Any,
 ) -> list[Result]:
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
@@ -43,12 +43,12 @@ def train(
     k-th epoch and write what they see into its log; this changes nothing else.
     Returns one result per run, methods outermost.
     """
-    from walkback.auditing.epoch_monitor import Watcher
+    from walkback.auditing.epoch_monitor import EpochMonitor
     from walkback.runs import train_runs
 
     configs, options, own_data = _asked(methods, arch, data, seeds, settings)
-    observer = None if watch is None else Watcher(every=watch)
-    return train_runs.train(configs, options, listener or train_runs.Listener(), own_data, observer)
+    observer = None if watch is None else EpochMonitor(every=watch)
+    return train_runs.train_configs(configs, options, listener or train_runs.ProgressListener(), own_data, observer)
 
 
 def audit(
@@ -60,20 +60,20 @@ def audit(
     thresholds: DiagnosticThresholds | None = None,
     protocol: Literal["three", "four"] = "three",
     null: Literal["method_shell", "bp_shell"] = "method_shell",
-    listener: Listener | None = None,
+    listener: ProgressListener | None = None,
     **settings: Any,
 ) -> Audit:
     """Train methods with the frozen shells and backprop runs they are held against, measure and judge them together.
 
     Takes what `train` takes. The runs, a card for each and an overview of all (`audit.html`) lie below `out`.
     """
-    from walkback.auditing.audit import audit as carry_out
+    from walkback.auditing.audit import run_audit as carry_out
     from walkback.judge.options import JudgeOptions
     from walkback.runs import train_runs
 
     configs, options, own_data = _asked(methods, arch, data, seeds, settings)
     return carry_out(
-        configs, options, JudgeOptions(thresholds, protocol, null), listener or train_runs.Listener(), own_data
+        configs, options, JudgeOptions(thresholds, protocol, null), listener or train_runs.ProgressListener(), own_data
     )
 
 
@@ -83,19 +83,19 @@ def study(
     scale: Literal["smoke", "paper"] = "smoke",
     out: str | Path = "studies",
     render: bool = False,
-    listener: Listener | None = None,
+    listener: ProgressListener | None = None,
     **settings: Any,
-) -> tuple[Story, ...]:
+) -> tuple[StudyReport, ...]:
     """Carry out one study or several (`"all"` for all there are) and write their pages below `out`.
 
     Returns their stories: findings, tables and figures, as the pages show them. `render` tells them again from what is
     stored. Other settings are fields of `Options` (device, data_root, max_seconds, ...); where the time was up before
     the end there are no stories yet, and the same call goes on.
     """
-    from walkback.runs.train_runs import Options
+    from walkback.runs.train_runs import TrainOptions
 
-    options = Options(**_how({**settings, "out": out}))
-    found: tuple[Story, ...] = load_registered("walkback.functions", "function", "study")(
+    options = TrainOptions(**_how({**settings, "out": out}))
+    found: tuple[StudyReport, ...] = load_registered("walkback.functions", "function", "study")(
         [name] if isinstance(name, str) else name, scale, options, listener, render=render
     )
     return found
@@ -107,22 +107,22 @@ def _asked(
     data: str | Tensors,
     seeds: int | Sequence[int],
     settings: Mapping[str, Any],
-) -> tuple[list[RunConfig], Options, Tensors | None]:
+) -> tuple[list[RunConfig], TrainOptions, Tensors | None]:
     """What a grid's keywords ask for: the configurations, how to train them, and data that were handed over."""
-    from walkback.runs.train_runs import Options
+    from walkback.runs.train_runs import TrainOptions
 
-    names = {field.name for field in fields(Options)}
+    names = {field.name for field in fields(TrainOptions)}
     how = _how({name: value for name, value in settings.items() if name in names})
     name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
     own = {name: value for name, value in settings.items() if name not in names}
-    return grid(methods, arch=arch, data=name, seeds=seeds, **own), Options(**how), own_data
+    return grid(methods, arch=arch, data=name, seeds=seeds, **own), TrainOptions(**how), own_data
 
 
 def _how(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of `Options`, paths made of strings."""
-    from walkback.runs.train_runs import Options
+    from walkback.runs.train_runs import TrainOptions
 
-    known = [field.name for field in fields(Options)]
+    known = [field.name for field in fields(TrainOptions)]
     for name in settings:
         if name not in known:
             raise unknown("setting", name, known)

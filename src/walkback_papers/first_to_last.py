@@ -14,9 +14,9 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Finding, Table
 from walkback_papers.results import Case
-from walkback_papers.tables import agreed, all_of, spread
+from walkback_papers.tables import all_true, range_cell, unanimous
 
-HEADS = (
+_HEADS = (
     "method", "‖h_L‖ first", "last", "‖g_L‖ @128 first", "last", "block outputs grow, ×", "blocks' weights move, ×",
     "w1 and w2 move, ×", "‖w1‖·‖w2‖",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def way_table(methods: Mapping[str, Sequence[Case]], words: str) -> Table:
         ends = [[way.norms[what][end] for way in ways] for what in (0, 1) for end in (0, 1)]
         columns = [*ends, *([get(way) for way in ways] for get in (_outputs, _weights, _matrices, _product))]
         rows.append((Cell(name), *(_from_to(column) for column in columns)))
-    return Table("way", "From the first weights to the last", HEADS, tuple(rows), words)
+    return Table("way", "From the first weights to the last", _HEADS, tuple(rows), words)
 
 
 def way_findings(dfa: Sequence[Case], bp: Sequence[Case]) -> list[Finding]:
@@ -71,14 +71,15 @@ def way_findings(dfa: Sequence[Case], bp: Sequence[Case]) -> list[Finding]:
     return [
         Finding(
             "DFA moves the blocks' weights farther and makes their outputs larger than backprop does.",
-            all_of(
-                agreed(_is_more(get, pair) for pair in zip(ours, theirs, strict=True)) for get in (_weights, _outputs)
+            all_true(
+                unanimous(_is_more(get, pair) for pair in zip(ours, theirs, strict=True))
+                for get in (_weights, _outputs)
             ),
             f"{said}.",
         ),
         Finding(
             f"Under DFA ‖g_L‖ falls by the factor by which ‖h_L‖ grows, give or take a factor of {TANDEM:g}.",
-            agreed(way.is_tandem() for way in ours),
+            unanimous(way.is_tandem() for way in ours),
             f"‖h_L‖ {norms[0]} at first and {norms[1]} at the end, ‖g_L‖ {norms[2]} and {norms[3]}.",
         ),
     ]
@@ -107,4 +108,4 @@ def _is_more(get: Callable[[Way], Number], pair: tuple[Way, Way]) -> bool | None
 
 def _from_to(found: Sequence[Number]) -> Cell:
     bad = first_bad(found)
-    return Cell(bad.word, None, bad.reason) if bad is not None else spread([number.known for number in found])
+    return Cell(bad.word, None, bad.reason) if bad is not None else range_cell([number.known for number in found])

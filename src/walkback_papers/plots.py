@@ -12,7 +12,7 @@ from walkback.judge.quantities import Quantities
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Plot, Series
 from walkback_papers.results import Case
-from walkback_papers.tables import over_seeds, spread
+from walkback_papers.tables import mean_cell, range_cell
 
 What = Literal["hidden_norm", "grad_norm_128", "credit_norm", "cos"]
 """What a layer may be asked for: |h_l|, |g_l| @128, |a_l| or the cosine of a_l and g_l."""
@@ -46,7 +46,7 @@ def layer_cells(seeds: Sequence[Quantities], what: What, spec: str) -> list[Cell
         if bad:
             cells.append(Cell(bad[0].word, None, bad[0].reason))
         else:
-            cells.append(over_seeds(values, spec) if what == "cos" else spread(values, spec))
+            cells.append(mean_cell(values, spec) if what == "cos" else range_cell(values, spec))
     return cells
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.core.files import drop_leftovers, explained, write_atomic
+from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
 from walkback.core.measurements import Measurements
 from walkback.report.cells import counted
-from walkback.report.study_pages import STORY
-from walkback.report.study_report import Story
+from walkback.report.study_pages import STUDY_FILE
+from walkback.report.study_report import StudyReport
 from walkback.runs import store
-from walkback.runs.measurement_files import CLOSELY, close_name
+from walkback.runs.measurement_files import EPOCHS_FOLDER, epoch_file
 from walkback.runs.provenance import without_paths
-from walkback.runs.train_runs import Options
+from walkback.runs.train_runs import TrainOptions
 from walkback.training.resolved_run import resolve
 from walkback_papers import run_studies
 from walkback_papers.scale import Scale
@@ -37,7 +37,7 @@ of any table at smoke scale changed; with 15 two of 2782 did (counts of samples 
 class Published:
     """What came of it."""
 
-    stories: tuple[Story, ...]
+    study_reports: tuple[StudyReport, ...]
     runs: int
     """The runs behind them."""
     written: int
@@ -54,44 +54,47 @@ def publish(
     Everything is checked before anything is written. What is in `target` already and equal stays untouched.
     """
     _refuse_target(out, target)
-    names = [recipe.name for recipe in run_studies.recipes_of(studies.values(), scale)]
+    names = [resolved.name for resolved in run_studies.runs_of_studies(studies.values(), scale)]
     _refuse_unfinished(studies, scale, out, len(names))
     changed = {}
     for name in names:
-        if different := _different(out / run_studies.RUNS / name, target / run_studies.RUNS / name, bits):
+        if different := _different(out / run_studies.RUNS_FOLDER / name, target / run_studies.RUNS_FOLDER / name, bits):
             changed[name] = different
     _refuse_mixture(studies, scale, target, changed)
     for name, files in changed.items():
-        _copy(out / run_studies.RUNS / name, target / run_studies.RUNS / name, files, bits)
-    stories = run_studies.tell(studies, scale, target, processes)
-    return Published(stories, len(names), len(changed), _strays(studies, scale, target))
+        _copy(out / run_studies.RUNS_FOLDER / name, target / run_studies.RUNS_FOLDER / name, files, bits)
+    study_reports = run_studies.write_reports(studies, scale, target, processes)
+    return Published(study_reports, len(names), len(changed), _strays(studies, scale, target))
 
 
 def _refuse_target(out: Path, target: Path) -> None:
     if out.resolve() == target.resolve():
         raise InputError(f"Results in {out} cannot be published there: they would be rounded. Choose another folder.")
-    for path in (target / run_studies.RUNS).glob("*/*.safetensors"):
+    for path in (target / run_studies.RUNS_FOLDER).glob("*/*.safetensors"):
         raise InputError(f"{path} holds weights, so {target} is no folder of published results. Choose another one.")
 
 
 def _refuse_unfinished(studies: Mapping[str, Study], scale: Scale, out: Path, count: int) -> None:
     # Nothing is measured here, so the device is any that is there.
-    lacking = {recipe.name for recipe in run_studies.unsettled(studies, scale, Options(out=out, device="cpu"))}
+    lacking = {
+        resolved.name for resolved in run_studies.incomplete_runs(studies, scale, TrainOptions(out=out, device="cpu"))
+    }
     for study in studies.values():
-        for config, epochs in study.closely(scale):
-            path = out / run_studies.RUNS / resolve(config).name
-            if not all((path / close_name(epoch)).is_file() for epoch in epochs):
+        for config, epochs in study.epochs_to_measure(scale):
+            path = out / run_studies.RUNS_FOLDER / resolve(config).name
+            if not all((path / epoch_file(epoch)).is_file() for epoch in epochs):
                 lacking.add(path.name)
     if lacking:
         raise InputError(
-            f"{len(lacking)} of {counted(count, 'runs')} in {out / run_studies.RUNS} are not trained and measured; the "
+            f"{len(lacking)} of {counted(count, 'runs')} in {out / run_studies.RUNS_FOLDER} "
+            f"are not trained and measured; the "
             f"first is {min(lacking)}. The same command without --publish makes them. Nothing was written."
         )
 
 
 def _different(source: Path, target: Path, bits: int) -> list[str]:
     """The files of a run that are to be written; its record is the last."""
-    measured = sorted([*source.glob("*.npz"), *source.glob(f"{CLOSELY}/*.npz")])
+    measured = sorted([*source.glob("*.npz"), *source.glob(f"{EPOCHS_FOLDER}/*.npz")])
     names = [path.relative_to(source).as_posix() for path in measured]
     found = [name for name in names if not _is_published(source / name, target / name, bits)]
     return found + [name for name in (store.LOG, store.RECORD) if _text(source / name) != _bytes(target / name)]
@@ -114,7 +117,7 @@ def _text(path: Path) -> bytes:
         record = json.loads(found)
         command = record.get("command", "")
         told = shlex.join(without_paths(shlex.split(command)))
-        return found if told == command else store.as_json({**record, "command": told})
+        return found if told == command else store.record_json({**record, "command": told})
     rows = [{name: _short(value) for name, value in json.loads(line).items()} for line in found.splitlines()]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
@@ -126,17 +129,17 @@ def _short(value: Any) -> Any:
 
 
 def _bytes(path: Path) -> bytes | None:
-    with explained(path, "read"):
+    with friendly_os_errors(path, "read"):
         return path.read_bytes() if path.is_file() else None
 
 
 def _refuse_mixture(studies: Mapping[str, Study], scale: Scale, target: Path, changed: Collection[str]) -> None:
     """A page in the folder must not outlive the numbers that it was told from."""
-    replaced = {name for name in changed if (target / run_studies.RUNS / name).exists()}
+    replaced = {name for name in changed if (target / run_studies.RUNS_FOLDER / name).exists()}
     for name, study in run_studies.all_studies().items():
-        if name in studies or not (target / name / STORY).is_file():
+        if name in studies or not (target / name / STUDY_FILE).is_file():
             continue
-        shared = replaced.intersection(recipe.name for recipe in run_studies.recipes_of([study], scale))
+        shared = replaced.intersection(resolved.name for resolved in run_studies.runs_of_studies([study], scale))
         if shared:
             raise InputError(
                 f"{counted(len(shared), 'runs')} of the study {name} in {target} would be replaced, and its pages "
@@ -146,13 +149,13 @@ def _refuse_mixture(studies: Mapping[str, Study], scale: Scale, target: Path, ch
 
 def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None:
     if store.RECORD in files:  # Another training: nothing of the one before may stay beside it.
-        for old in [*target.glob("*.npz"), *target.glob(f"{CLOSELY}/*.npz")]:
+        for old in [*target.glob("*.npz"), *target.glob(f"{EPOCHS_FOLDER}/*.npz")]:
             if not (source / old.relative_to(target)).is_file():
-                with explained(old, "remove"):
+                with friendly_os_errors(old, "remove"):
                     old.unlink()
     for name in files:
         path = target / name
-        with explained(path.parent, "create"):
+        with friendly_os_errors(path.parent, "create"):
             path.parent.mkdir(parents=True, exist_ok=True)
         drop_leftovers(path)
         if path.suffix == ".npz":
@@ -163,7 +166,7 @@ def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None
 
 def _strays(studies: Mapping[str, Study], scale: Scale, target: Path) -> tuple[str, ...]:
     known = {
-        recipe.name
-        for recipe in run_studies.recipes_of([*run_studies.all_studies().values(), *studies.values()], scale)
+        resolved.name
+        for resolved in run_studies.runs_of_studies([*run_studies.all_studies().values(), *studies.values()], scale)
     }
-    return tuple(path.name for path in store.find_runs(target / run_studies.RUNS) if path.name not in known)
+    return tuple(path.name for path in store.find_runs(target / run_studies.RUNS_FOLDER) if path.name not in known)

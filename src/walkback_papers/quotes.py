@@ -18,23 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
-from walkback.report.markdown import escape, table_lines
+from walkback.report.markdown import markdown_escape, table_lines
 from walkback.report.study_report import Finding
 
-Story = Mapping[str, Any]
+_Story = Mapping[str, Any]
 """A study as its `study.json` holds it."""
 _MARK = re.compile(r"(<!-- quote (?P<what>.*?) -->)(?P<old>.*?)(<!-- /quote -->)", re.DOTALL)
 _BEGIN = "<!-- quote "
 _WHAT = re.compile(r"(?P<study>[a-z0-9-]+)(?:/(?P<name>[\w-]+)|#(?P<finding>\d+))")
 
 
-def fill(page: str, story_of: Callable[[str], Story], link: str) -> str:
+def fill(page: str, study_report_of: Callable[[str], _Story], link: str) -> str:
     """The page with every quotation as the stories give it now; figures are linked below `link`."""
     if page.count(_BEGIN) != len(_MARK.findall(page)):
         raise InputError("A quotation has no end. Write <!-- /quote --> after what it stands for.")
 
     def filled(match: re.Match[str]) -> str:
-        text = _quoted(match["what"], story_of, link)
+        text = _quoted(match["what"], study_report_of, link)
         before = page[: match.start()].rpartition("\n")[2]
         if not text.startswith("\n") and not before.strip(" -*>"):
             raise InputError(
@@ -46,7 +46,7 @@ def fill(page: str, story_of: Callable[[str], Story], link: str) -> str:
     return _MARK.sub(filled, page)
 
 
-def _quoted(what: str, story_of: Callable[[str], Story], link: str) -> str:
+def _quoted(what: str, study_report_of: Callable[[str], _Story], link: str) -> str:
     try:
         name, *words = shlex.split(what)
     except ValueError as error:
@@ -58,16 +58,16 @@ def _quoted(what: str, story_of: Callable[[str], Story], link: str) -> str:
             f'The quotation \'{what}\' cannot be read. Write STUDY/TABLE row="…" column="…", STUDY/TABLE '
             'columns="…; …" rows="…; …", STUDY/FIGURE or STUDY#1.'
         )
-    story = story_of(asked["study"])
+    study_report = study_report_of(asked["study"])
     if asked["finding"]:
         _refuse_others(what, settings, ())
-        return _finding(story, int(asked["finding"]))
-    figures = {figure["name"]: figure for figure in story["figures"]}
-    tables = {table["name"]: table for table in story["tables"]}
+        return _finding(study_report, int(asked["finding"]))
+    figures = {figure["name"]: figure for figure in study_report["figures"]}
+    tables = {table["name"]: table for table in study_report["tables"]}
     # A figure may have the name of the table it shows; rows and columns are the table's.
     if asked["name"] in figures and not (settings and asked["name"] in tables):
         _refuse_others(what, settings, ())
-        title = escape(figures[asked["name"]]["title"])
+        title = markdown_escape(figures[asked["name"]]["title"])
         return f"\n![{title}]({link}/{asked['study']}/{asked['name']}.svg)\n"
     if asked["name"] not in tables:
         raise unknown("table or figure", asked["name"], [*tables, *figures])
@@ -89,25 +89,25 @@ def _listed(text: str | None) -> list[str] | None:
     return None if text is None else [each.strip() for each in text.split(";")]
 
 
-def _finding(story: Story, number: int) -> str:
-    findings = story["findings"]
+def _finding(study_report: _Story, number: int) -> str:
+    findings = study_report["findings"]
     if not 1 <= number <= len(findings):
-        raise InputError(f"{story['name']} has {len(findings)} findings; there is no number {number}.")
+        raise InputError(f"{study_report['name']} has {len(findings)} findings; there is no number {number}.")
     found = Finding(**findings[number - 1])
-    return f"\n  {escape(found.claim)} **{found.word.capitalize()}**: {escape(found.said)}"
+    return f"\n  {markdown_escape(found.claim)} **{found.word.capitalize()}**: {markdown_escape(found.said)}"
 
 
-def _cell(what: str, table: Story, row: str, column: str) -> str:
+def _cell(what: str, table: _Story, row: str, column: str) -> str:
     (index,) = _columns(table, [column])
     found = [cells for cells in table["rows"] if cells[0]["text"] == row]
     if not found:
         raise unknown("row", row, [cells[0]["text"] for cells in table["rows"]])
     if len(found) > 1:
         raise InputError(f"The quotation '{what}' means {len(found)} rows. Quote the table with rows=\"{row}\".")
-    return escape(found[0][index]["text"])
+    return markdown_escape(found[0][index]["text"])
 
 
-def _table(table: Story, rows: list[str] | None, columns: list[str] | None) -> str:
+def _table(table: _Story, rows: list[str] | None, columns: list[str] | None) -> str:
     shown = _columns(table, columns)
     known = [cells[0]["text"] for cells in table["rows"]]
     for row in rows or []:
@@ -116,10 +116,10 @@ def _table(table: Story, rows: list[str] | None, columns: list[str] | None) -> s
     cells = [each for each in table["rows"] if rows is None or each[0]["text"] in rows]
     heads = [table["heads"][index] for index in shown]
     lines = table_lines(heads, [[each[index]["text"] for index in shown] for each in cells])
-    return "\n\n" + "\n".join(lines) + f"\n\n{escape(table['caption'])}\n\n"
+    return "\n\n" + "\n".join(lines) + f"\n\n{markdown_escape(table['caption'])}\n\n"
 
 
-def _columns(table: Story, names: list[str] | None) -> list[int]:
+def _columns(table: _Story, names: list[str] | None) -> list[int]:
     heads = list(table["heads"])
     for name in names or []:
         if name not in heads:

@@ -16,28 +16,28 @@ from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport
 from walkback.report.save import MEASUREMENTS
 from walkback.runs import store
-from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, close_name
-from walkback.runs.run_index import Shelf
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, epoch_file
+from walkback.runs.run_index import RunIndex
+from walkback.training.resolved_run import ResolvedRun, resolve
 
-AGAIN = "Move that folder away and conduct the study again: the run is trained anew, and looked at."
+TRAIN_AGAIN = "Move that folder away and conduct the study again: the run is trained anew, and looked at."
 
 
 @dataclass(frozen=True)
 class Case:
     """One run's stored results."""
 
-    recipe: Recipe
+    resolved: ResolvedRun
     run: store.Run
     results: Results
 
     @property
     def method(self) -> str:
-        return self.recipe.method
+        return self.resolved.method
 
     @property
     def seed(self) -> int:
-        return self.recipe.config.seed
+        return self.resolved.config.seed
 
     @property
     def accuracy(self) -> float:
@@ -67,16 +67,18 @@ class Case:
 
     def close(self, epoch: int) -> Measurements:
         """What was measured after an epoch."""
-        name = close_name(epoch)
+        name = epoch_file(epoch)
         if not (self.run.path / name).is_file():
-            raise InputError(f"{self.run.path} was trained without being measured after epoch {epoch}. {AGAIN}")
+            raise InputError(f"{self.run.path} was trained without being measured after epoch {epoch}. {TRAIN_AGAIN}")
         return self._stored(name)
 
     @cached_property
     def report(self) -> DiagnosticReport:
         """The verdict on the final measurements, beside the stored baselines."""
         results = self.results
-        return judge_run(self.run, self.recipe, self.measurements, results.judging, results.shelf, results.correct)
+        return judge_run(
+            self.run, self.resolved, self.measurements, results.judge_options, results.run_index, results.correct
+        )
 
     def _stored(self, name: str) -> Measurements:
         path = self.run.path / name
@@ -88,25 +90,25 @@ class Case:
 class Results:
     """The stored results in one folder of runs."""
 
-    def __init__(self, folder: Path, judging: JudgeOptions | None = None, shelf: Shelf | None = None):
+    def __init__(self, folder: Path, judge_options: JudgeOptions | None = None, run_index: RunIndex | None = None):
         self.folder = folder
-        self.judging = judging or JudgeOptions()
-        self.shelf = shelf or Shelf(folder, without=(store.MODEL, store.RULE))
+        self.judge_options = judge_options or JudgeOptions()
+        self.run_index = run_index or RunIndex(folder, without=(store.MODEL, store.RULE))
         self._known: dict[str, Case] = {}
 
     def limited_to(self, names: Collection[str]) -> Results:
         """The results of these runs alone: what a study says must not depend on which others share its folder."""
-        return Results(self.folder, self.judging, self.shelf.limited_to(names))
+        return Results(self.folder, self.judge_options, self.run_index.limited_to(names))
 
     def case(self, config: RunConfig) -> Case:
         """The finished run of this configuration."""
-        recipe = resolve(config)
-        if recipe.name not in self._known:
-            run = self.shelf.finished(recipe)
+        resolved = resolve(config)
+        if resolved.name not in self._known:
+            run = self.run_index.finished(resolved)
             if run is None:
-                raise InputError(f"There is no finished run {recipe.name} in {self.folder}. Conduct the study first.")
-            self._known[recipe.name] = Case(recipe, run, self)
-        return self._known[recipe.name]
+                raise InputError(f"There is no finished run {resolved.name} in {self.folder}. Conduct the study first.")
+            self._known[resolved.name] = Case(resolved, run, self)
+        return self._known[resolved.name]
 
     def cases(self, configs: Sequence[RunConfig]) -> list[Case]:
         return [self.case(config) for config in configs]
@@ -118,9 +120,9 @@ class Results:
             found.setdefault(case.method, []).append(case)
         return found
 
-    def correct(self, run: store.Run, recipe: Recipe) -> Array:
+    def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
         """Which test samples a run gets right, as it was measured."""
-        right = self.case(recipe.config).answers.get("test_correct")
+        right = self.case(resolved.config).answers.get("test_correct")
         if right is None:
             raise InputError(f"{run.path} was measured without its test samples. Measure it again.")
         return right

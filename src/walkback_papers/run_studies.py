@@ -15,36 +15,36 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
-from walkback.auditing.epoch_monitor import Watcher
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.epoch_monitor import EpochMonitor
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError, WalkbackError, unknown
 from walkback.core.files import drop_leftovers
 from walkback.core.measurements import Measurements
 from walkback.data.dataset import Dataset
 from walkback.report.save import MEASUREMENTS
-from walkback.report.study_pages import save_story
-from walkback.report.study_report import Story
+from walkback.report.study_pages import save_study_report
+from walkback.report.study_report import StudyReport
 from walkback.runs import store, train_runs
-from walkback.runs.baselines import baselines
-from walkback.runs.deadline import NEVER, Deadline
-from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, close_name
-from walkback.training.planning.fleet_plan import Group
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.runs.baselines import baselines_of
+from walkback.runs.deadline import NO_DEADLINE, Deadline
+from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, epoch_file
+from walkback.training.planning.fleet_plan import FleetGroup
+from walkback.training.resolved_run import ResolvedRun, resolve
 from walkback_papers import STUDIES
-from walkback_papers.results import AGAIN, Results
+from walkback_papers.results import TRAIN_AGAIN, Results
 from walkback_papers.scale import Scale, scale_of
 from walkback_papers.study import Study
 
-RUNS = "runs"
+RUNS_FOLDER = "runs"
 """Folder of all runs, below the studies' own."""
 
 
 @dataclass(frozen=True)
-class Conducted:
+class StudiesResult:
     """What came of it."""
 
     results: tuple[train_runs.Result, ...]
-    stories: tuple[Story, ...]
+    study_reports: tuple[StudyReport, ...]
     """Empty while a run is unfinished."""
     unmeasured: int = 0
     """Measurements for which there was no time."""
@@ -55,16 +55,16 @@ class Conducted:
 
 
 @dataclass(frozen=True)
-class Job:
+class MeasurementJob:
     """A measurement to take of a run, and the file it goes into."""
 
-    recipe: Recipe
+    resolved: ResolvedRun
     name: str
-    take: Callable[[store.Run, Recipe], Measurements]
+    take: Callable[[store.Run, ResolvedRun], Measurements]
 
 
 @dataclass(frozen=True)
-class Settled:
+class CompletionStatus:
     """How far the runs of some studies are."""
 
     results: tuple[train_runs.Result, ...]
@@ -76,113 +76,128 @@ class Settled:
         return not self.unmeasured and all(result.status == "done" for result in self.results)
 
 
-class Settles(Protocol):
+class RunCompleter(Protocol):
     """A way to have runs trained and measured: here, or in processes of their own."""
 
     def __call__(
-        self, studies: Mapping[str, Study], scale: Scale, options: train_runs.Options, listener: train_runs.Listener
-    ) -> Settled: ...
+        self,
+        studies: Mapping[str, Study],
+        scale: Scale,
+        options: train_runs.TrainOptions,
+        listener: train_runs.ProgressListener,
+    ) -> CompletionStatus: ...
 
 
-def settle(
+def complete_runs(
     studies: Mapping[str, Study],
     scale: Scale,
-    options: train_runs.Options,
-    listener: train_runs.Listener,
+    options: train_runs.TrainOptions,
+    listener: train_runs.ProgressListener,
     names: Collection[str] | None = None,
-) -> Settled:
+) -> CompletionStatus:
     """Train and measure what is missing below `options.out`, of the runs called `names` or of all."""
     deadline = Deadline(options.max_seconds)
-    recipes = [recipe for recipe in recipes_of(studies.values(), scale) if names is None or recipe.name in names]
-    folder = options.out / RUNS
-    laboratory = _laboratory(options)
-    jobs = _jobs(recipes, studies, scale, laboratory)
+    resolved_runs = [
+        resolved for resolved in runs_of_studies(studies.values(), scale) if names is None or resolved.name in names
+    ]
+    folder = options.out / RUNS_FOLDER
+    measurer = _laboratory(options)
+    jobs = _jobs(resolved_runs, studies, scale, measurer)
     left = _unsettled(jobs, folder)
-    waiting = {recipe.name for recipe in left}
-    settled = [recipe.name for recipe in recipes if recipe.name not in waiting]
+    waiting = {resolved.name for resolved in left}
+    settled = [resolved.name for resolved in resolved_runs if resolved.name not in waiting]
     if settled:
         listener.skipped(settled)
 
     def measure(runs: Sequence[store.Run], data: Dataset) -> None:
         found = _of({run.name for run in runs}, jobs)
-        laboratory.keep(found[0].recipe.source, data)
-        _measure(found, folder, train_runs.Listener(), NEVER)
+        measurer.keep(found[0].resolved.source, data)
+        _measure(found, folder, train_runs.ProgressListener(), NO_DEADLINE)
 
     # It is trained once, whoever asks first: so all that any study of the catalog wants to see is looked at. And it is
     # measured as soon as it is trained: then only numbers are needed of it, however the rest ends.
-    closely = _closely([*all_studies().values(), *studies.values()], scale)
-    watcher = Watcher(closely=closely, finished=measure)
+    epochs_to_measure = _closely([*all_studies().values(), *studies.values()], scale)
+    watcher = EpochMonitor(epochs_to_measure=epochs_to_measure, finished=measure)
     training = replace(options, out=folder, resume=True, max_seconds=deadline.left)
-    train_runs.train([recipe.config for recipe in left], training, listener, observer=watcher)
-    results = tuple(train_runs.result_of(recipe, folder) for recipe in recipes)
+    train_runs.train_configs([resolved.config for resolved in left], training, listener, observer=watcher)
+    results = tuple(train_runs.result_of(resolved, folder) for resolved in resolved_runs)
     done = {result.run for result in results if result.status == "done"}
-    finished = [recipe for recipe in recipes if recipe.name in done]
+    finished = [resolved for resolved in resolved_runs if resolved.name in done]
     _refuse_unseen(finished, _closely(studies.values(), scale), folder)
     # Those that were trained before this call, and not measured.
-    return Settled(results, _measure(_of(done, jobs), folder, listener, deadline))
+    return CompletionStatus(results, _measure(_of(done, jobs), folder, listener, deadline))
 
 
-def _of(names: Collection[str], jobs: Sequence[Job]) -> list[Job]:
+def _of(names: Collection[str], jobs: Sequence[MeasurementJob]) -> list[MeasurementJob]:
     """The jobs that the runs of these names need."""
-    return [job for job in jobs if job.recipe.name in names]
+    return [job for job in jobs if job.resolved.name in names]
 
 
-def conduct(
+def run_studies(
     studies: Mapping[str, Study],
     scale: Scale,
-    options: train_runs.Options,
-    listener: train_runs.Listener,
-    settling: Settles = settle,
-) -> Conducted:
+    options: train_runs.TrainOptions,
+    listener: train_runs.ProgressListener,
+    settling: RunCompleter = complete_runs,
+) -> StudiesResult:
     """Carry studies out below `options.out`."""
     done = settling(studies, scale, options, listener)
-    stories = tell(studies, scale, options.out) if done.is_done else ()
-    return Conducted(done.results, stories, done.unmeasured)
+    study_reports = write_reports(studies, scale, options.out) if done.is_done else ()
+    return StudiesResult(done.results, study_reports, done.unmeasured)
 
 
-def study(
-    names: Sequence[str], scale: str, options: train_runs.Options, listener: train_runs.Listener | None, *, render: bool
-) -> tuple[Story, ...]:
+def run_named_studies(
+    names: Sequence[str],
+    scale: str,
+    options: train_runs.TrainOptions,
+    listener: train_runs.ProgressListener | None,
+    *,
+    render: bool,
+) -> tuple[StudyReport, ...]:
     """What `walkback.study` does: carry the named studies out, or with `render` write their pages again."""
     studies, chosen = studies_of(names), scale_of(scale)
     if render:
-        return tell(studies, chosen, options.out)
-    return conduct(studies, chosen, options, listener or train_runs.Listener()).stories
+        return write_reports(studies, chosen, options.out)
+    return run_studies(studies, chosen, options, listener or train_runs.ProgressListener()).study_reports
 
 
-def unsettled(studies: Mapping[str, Study], scale: Scale, options: train_runs.Options) -> list[Recipe]:
+def incomplete_runs(studies: Mapping[str, Study], scale: Scale, options: train_runs.TrainOptions) -> list[ResolvedRun]:
     """The runs of which something is still to be trained or measured."""
-    return _left(recipes_of(studies.values(), scale), studies, scale, options)
+    return _left(runs_of_studies(studies.values(), scale), studies, scale, options)
 
 
 def _left(
-    recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, options: train_runs.Options
-) -> list[Recipe]:
-    return _unsettled(_jobs(recipes, studies, scale, _laboratory(options)), options.out / RUNS)
+    resolved_runs: Sequence[ResolvedRun], studies: Mapping[str, Study], scale: Scale, options: train_runs.TrainOptions
+) -> list[ResolvedRun]:
+    return _unsettled(_jobs(resolved_runs, studies, scale, _laboratory(options)), options.out / RUNS_FOLDER)
 
 
-def _laboratory(options: train_runs.Options) -> Laboratory:
-    return Laboratory(options.data_root, train_runs.choose_device(options.device))
+def _laboratory(options: train_runs.TrainOptions) -> RunMeasurer:
+    return RunMeasurer(options.data_root, train_runs.choose_device(options.device))
 
 
-def _jobs(recipes: Sequence[Recipe], studies: Mapping[str, Study], scale: Scale, laboratory: Laboratory) -> list[Job]:
+def _jobs(
+    resolved_runs: Sequence[ResolvedRun], studies: Mapping[str, Study], scale: Scale, measurer: RunMeasurer
+) -> list[MeasurementJob]:
     """What is to be measured of these runs, in the laboratory."""
-    whole = {recipe.name for recipe in _own_recipes(studies.values(), scale)}
+    whole = {resolved.name for resolved in _own_recipes(studies.values(), scale)}
     jobs = [
-        Job(recipe, MEASUREMENTS, laboratory.measure)
-        if recipe.name in whole
-        else Job(recipe, ANSWERS, laboratory.measure_answers)
-        for recipe in recipes
+        MeasurementJob(resolved, MEASUREMENTS, measurer.measure)
+        if resolved.name in whole
+        else MeasurementJob(resolved, ANSWERS, measurer.measure_answers)
+        for resolved in resolved_runs
     ]
-    finite = partial(laboratory.measure_functional, samples=scale.functional_samples)
-    closer = {recipe.name for recipe in _functional(studies.values(), scale)}
-    return jobs + [Job(recipe, FUNCTIONAL, finite) for recipe in recipes if recipe.name in closer]
+    finite = partial(measurer.measure_functional, samples=scale.functional_samples)
+    closer = {resolved.name for resolved in _functional(studies.values(), scale)}
+    return jobs + [
+        MeasurementJob(resolved, FUNCTIONAL, finite) for resolved in resolved_runs if resolved.name in closer
+    ]
 
 
-def _unsettled(jobs: Sequence[Job], folder: Path) -> list[Recipe]:
+def _unsettled(jobs: Sequence[MeasurementJob], folder: Path) -> list[ResolvedRun]:
     """The runs of which something is still to be made. Of the others nothing but numbers is needed: their weights may
     be gone."""
-    found = {job.recipe.name: job.recipe for job in jobs if not _is_settled(folder / job.recipe.name, job.name)}
+    found = {job.resolved.name: job.resolved for job in jobs if not _is_settled(folder / job.resolved.name, job.name)}
     return list(found.values())
 
 
@@ -195,7 +210,7 @@ def _is_settled(path: Path, name: str) -> bool:
     return found.is_done and any(_is_measured(found, each) for each in names)
 
 
-def tell(studies: Mapping[str, Study], scale: Scale, out: Path, processes: int = 1) -> tuple[Story, ...]:
+def write_reports(studies: Mapping[str, Study], scale: Scale, out: Path, processes: int = 1) -> tuple[StudyReport, ...]:
     """Write each study's pages from stored results alone.
 
     Drawing takes most of it, and several processes share that; their studies must be of the catalog.
@@ -205,19 +220,19 @@ def tell(studies: Mapping[str, Study], scale: Scale, out: Path, processes: int =
         assert all(known.get(name) is study for name, study in studies.items()), "other processes know the catalog only"
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             return tuple(pool.map(_tell_known, studies, repeat(scale), repeat(out)))
-    results = Results(out / RUNS)
-    stories = []
+    results = Results(out / RUNS_FOLDER)
+    study_reports = []
     for name, study in studies.items():
-        own = {recipe.name for recipe in recipes_of([study], scale)}
-        story = study.tell(results.limited_to(own), scale)
-        save_story(story, out / name)
-        stories.append(story)
-    return tuple(stories)
+        own = {resolved.name for resolved in runs_of_studies([study], scale)}
+        study_report = study.report_results(results.limited_to(own), scale)
+        save_study_report(study_report, out / name)
+        study_reports.append(study_report)
+    return tuple(study_reports)
 
 
-def _tell_known(name: str, scale: Scale, out: Path) -> Story:
-    (story,) = tell({name: all_studies()[name]}, scale, out)
-    return story
+def _tell_known(name: str, scale: Scale, out: Path) -> StudyReport:
+    (study_report,) = write_reports({name: all_studies()[name]}, scale, out)
+    return study_report
 
 
 def all_studies() -> dict[str, Study]:
@@ -235,33 +250,35 @@ def studies_of(names: Sequence[str]) -> dict[str, Study]:
     return {name: known[name] for name in names}
 
 
-def plan_of(studies: Mapping[str, Study], scale: Scale, options: train_runs.Options) -> tuple[list[Group], int]:
+def plan_of(
+    studies: Mapping[str, Study], scale: Scale, options: train_runs.TrainOptions
+) -> tuple[list[FleetGroup], int]:
     """The fleets that are still to be trained below `options.out`, and how many runs are trained already."""
-    recipes = recipes_of(studies.values(), scale)
-    left = _left(recipes, studies, scale, options)
-    groups = train_runs.plan_rest(left, replace(options, out=options.out / RUNS, resume=True))
-    return groups, len(recipes) - sum(len(group.recipes) for group in groups)
+    resolved_runs = runs_of_studies(studies.values(), scale)
+    left = _left(resolved_runs, studies, scale, options)
+    groups = train_runs.plan_unfinished(left, replace(options, out=options.out / RUNS_FOLDER, resume=True))
+    return groups, len(resolved_runs) - sum(len(group.resolved_runs) for group in groups)
 
 
-def recipes_of(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
+def runs_of_studies(studies: Iterable[Study], scale: Scale) -> list[ResolvedRun]:
     """Every run the studies need, once, with the baselines of those that are judged."""
-    found: dict[str, Recipe] = {}
+    found: dict[str, ResolvedRun] = {}
     for study in studies:
         judged = [resolve(config) for config in study.judged(scale)]
-        held_against = [baseline for recipe in judged for baseline in baselines(recipe).values()]
-        for recipe in [*_own_recipes([study], scale), *held_against]:
-            found.setdefault(recipe.name, recipe)
+        held_against = [baseline for resolved in judged for baseline in baselines_of(resolved).values()]
+        for resolved in [*_own_recipes([study], scale), *held_against]:
+            found.setdefault(resolved.name, resolved)
     return list(found.values())
 
 
-def _own_recipes(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
+def _own_recipes(studies: Iterable[Study], scale: Scale) -> list[ResolvedRun]:
     """The runs that the studies themselves look at."""
-    found: dict[str, Recipe] = {}
+    found: dict[str, ResolvedRun] = {}
     for study in studies:
-        looked_at = [config for config, _ in study.closely(scale)]
+        looked_at = [config for config, _ in study.epochs_to_measure(scale)]
         for config in [*study.runs(scale), *study.judged(scale), *looked_at, *study.functional(scale)]:
-            recipe = resolve(config)
-            found.setdefault(recipe.name, recipe)
+            resolved = resolve(config)
+            found.setdefault(resolved.name, resolved)
     return list(found.values())
 
 
@@ -269,36 +286,40 @@ def _closely(studies: Iterable[Study], scale: Scale) -> dict[str, set[int]]:
     """By run, the epochs that any of these studies wants to see in full."""
     found: dict[str, set[int]] = {}
     for study in studies:
-        for config, epochs in study.closely(scale):
+        for config, epochs in study.epochs_to_measure(scale):
             found.setdefault(resolve(config).name, set()).update(epochs)
     return found
 
 
-def _functional(studies: Iterable[Study], scale: Scale) -> list[Recipe]:
+def _functional(studies: Iterable[Study], scale: Scale) -> list[ResolvedRun]:
     found = (resolve(config) for study in studies for config in study.functional(scale))
-    return list({recipe.name: recipe for recipe in found}.values())
+    return list({resolved.name: resolved for resolved in found}.values())
 
 
-def _refuse_unseen(recipes: Sequence[Recipe], closely: Mapping[str, Collection[int]], folder: Path) -> None:
+def _refuse_unseen(
+    resolved_runs: Sequence[ResolvedRun], epochs_to_measure: Mapping[str, Collection[int]], folder: Path
+) -> None:
     """A run that was trained by other means has no detectors in its log: that must not read as if none had fired."""
-    for recipe in recipes:
-        found = store.open_run(folder / recipe.name, without=(store.MODEL, store.RULE))
+    for resolved in resolved_runs:
+        found = store.open_run(folder / resolved.name, without=(store.MODEL, store.RULE))
         if any("growth" not in row for row in found.log()):
-            raise InputError(f"{found.path} was trained without detectors in its log. {AGAIN}")
-        for epoch in sorted(closely.get(recipe.name, ())):
-            if not (found.path / close_name(epoch)).is_file():
-                raise InputError(f"{found.path} was trained without being measured after epoch {epoch}. {AGAIN}")
+            raise InputError(f"{found.path} was trained without detectors in its log. {TRAIN_AGAIN}")
+        for epoch in sorted(epochs_to_measure.get(resolved.name, ())):
+            if not (found.path / epoch_file(epoch)).is_file():
+                raise InputError(f"{found.path} was trained without being measured after epoch {epoch}. {TRAIN_AGAIN}")
 
 
-def _measure(jobs: Sequence[Job], folder: Path, listener: train_runs.Listener, deadline: Deadline) -> int:
+def _measure(
+    jobs: Sequence[MeasurementJob], folder: Path, listener: train_runs.ProgressListener, deadline: Deadline
+) -> int:
     """Take what is missing, and return how much is left when the time is up."""
-    missing = [job for job in jobs if not _is_settled(folder / job.recipe.name, job.name)]
+    missing = [job for job in jobs if not _is_settled(folder / job.resolved.name, job.name)]
     for done, job in enumerate(missing):
         if deadline.is_past:
             return len(missing) - done
-        listener.measuring(job.recipe.name, done, len(missing))
-        path = folder / job.recipe.name
-        taken = job.take(_whole(path), job.recipe)
+        listener.measuring(job.resolved.name, done, len(missing))
+        path = folder / job.resolved.name
+        taken = job.take(_whole(path), job.resolved)
         drop_leftovers(path / job.name)
         taken.save(path / job.name)
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from walkback.core.configuration import RunConfig, grid
 from walkback.core.errors import unknown
-from walkback.core.settings import Choice
+from walkback.core.settings import Spec
 
 METHODS = {
     "BP": "bp",
@@ -83,11 +83,11 @@ class Scale:
         return [config for configs in found for config in configs]
 
     def _kind(self, method: str, epochs: str) -> str:
-        return self.instead.get(Choice.parse(method).name, epochs) if epochs == "full" else epochs
+        return self.instead.get(Spec.parse(method).name, epochs) if epochs == "full" else epochs
 
 
-EMBEDDED = "prototypes:train=3200,test=1024"
-IMAGES = {"augment": "crop_flip_black"}
+_EMBEDDED = "prototypes:train=3200,test=1024"
+_IMAGES = {"augment": "crop_flip_black"}
 """Padding with black reproduces the published accuracy of backprop; the mean colour does not (docs/recipe.md)."""
 
 SMOKE = Scale(
@@ -96,13 +96,13 @@ SMOKE = Scale(
     # Ten times the usual learning rate: what takes 100 epochs on CIFAR shows here within some hundred steps.
     settings={"lr": 0.01, "batch": 64},
     places={
-        "resmlp": Place("resmlp:d=32", EMBEDDED),
-        "wide": Place("resmlp:d=48,depth=2", EMBEDDED),
-        "no_norm": Place("resmlp:d=32,terminal_norm=false", EMBEDDED),
+        "resmlp": Place("resmlp:d=32", _EMBEDDED),
+        "wide": Place("resmlp:d=48,depth=2", _EMBEDDED),
+        "no_norm": Place("resmlp:d=32,terminal_norm=false", _EMBEDDED),
         "vit": Place("vit_mini:d=16,depth=2,heads=2,mlp_ratio=2", "tiles"),
         "student": Place("student_net:d=32", "teacher:train=3200,test=1024"),
         "cnn": Place("small_cnn:width=8,depth=2", "tiles"),
-        "cifar100": Place("resmlp:d=32", f"{EMBEDDED},labels=20"),
+        "cifar100": Place("resmlp:d=32", f"{_EMBEDDED},labels=20"),
     },
     epochs={"full": 12, "short": 6, "vit": 4},
     functional_samples=256,
@@ -114,13 +114,13 @@ PAPER = Scale(
     seeds=(42, 123, 456),
     settings={},
     places={
-        "resmlp": Place("resmlp", "cifar10", IMAGES),
-        "wide": Place("resmlp:d=512,depth=2", "cifar10", IMAGES),
-        "no_norm": Place("resmlp:terminal_norm=false", "cifar10", IMAGES),
-        "vit": Place("vit_mini", "cifar10", IMAGES),
+        "resmlp": Place("resmlp", "cifar10", _IMAGES),
+        "wide": Place("resmlp:d=512,depth=2", "cifar10", _IMAGES),
+        "no_norm": Place("resmlp:terminal_norm=false", "cifar10", _IMAGES),
+        "vit": Place("vit_mini", "cifar10", _IMAGES),
         "student": Place("student_net", "teacher"),
-        "cnn": Place("small_cnn", "cifar10", IMAGES),
-        "cifar100": Place("resmlp", "cifar100", IMAGES),
+        "cnn": Place("small_cnn", "cifar10", _IMAGES),
+        "cifar100": Place("resmlp", "cifar100", _IMAGES),
     },
     epochs={"full": 100, "short": 30, "vit": 30},
     functional_samples=512,

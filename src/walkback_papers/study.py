@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from walkback.core.configuration import RunConfig
-from walkback.report.study_report import Story
+from walkback.report.study_report import StudyReport
 from walkback_papers.results import Results
 from walkback_papers.scale import Scale
 
@@ -25,7 +25,7 @@ class Study(ABC):
         """Those of its runs that get a verdict, and so need their baselines: all, unless it says otherwise."""
         return self.runs(scale)
 
-    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+    def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
         """Runs, each with the epochs after which it is measured in full while it trains; 0 is before the first."""
         return []
 
@@ -34,5 +34,5 @@ class Study(ABC):
         return []
 
     @abstractmethod
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         """Tables, figures and findings."""

@@ -9,14 +9,13 @@ from typing import Any
 
 from walkback.core.errors import WalkbackError
 from walkback.runs.deadline import Deadline
-from walkback.runs.train_runs import Listener, Options, plan_rest
+from walkback.runs.train_runs import ProgressListener, TrainOptions, plan_unfinished
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.job_options import NotingListener, options_of
-from walkback.sweeping.sweep import Course, options_json, shared_memory
-from walkback.sweeping.sweep import Listener as SweepListener
-from walkback.training.planning.fleet_plan import Group
-from walkback.training.planning.load_balance import Workers, evened, ready_first, shared_out
-from walkback_papers.run_studies import RUNS, Settled, settle, studies_of, unsettled
+from walkback.sweeping.sweep import Scheduler, SweepListener, options_json, shared_memory
+from walkback.training.planning.fleet_plan import FleetGroup
+from walkback.training.planning.load_balance import Workers, shortest_compile_first, split_evenly, split_long_fleets
+from walkback_papers.run_studies import RUNS_FOLDER, CompletionStatus, complete_runs, incomplete_runs, studies_of
 from walkback_papers.scale import Scale, scale_of
 from walkback_papers.study import Study
 from walkback_papers.timings import Timings
@@ -25,7 +24,7 @@ SHARES = 2
 """Shares for each process: their times are predicted, so that the last one should not be long."""
 
 
-class Processes:
+class StudyProcesses:
     """Settles the runs of studies in processes. Studies and scale are sent by name: they must be of the catalog."""
 
     def __init__(self, workers: Workers, listener: SweepListener):
@@ -33,24 +32,26 @@ class Processes:
         self._count = workers.count
         self._listener = listener
 
-    def __call__(self, studies: Mapping[str, Study], scale: Scale, options: Options, listener: Listener) -> Settled:
+    def __call__(
+        self, studies: Mapping[str, Study], scale: Scale, options: TrainOptions, listener: ProgressListener
+    ) -> CompletionStatus:
         start, deadline = time.monotonic(), Deadline(options.max_seconds)
         until = None if options.max_seconds is None else time.time() + options.max_seconds
-        recipes = unsettled(studies, scale, options)
+        resolved_runs = incomplete_runs(studies, scale, options)
         shared = shared_memory(options, self._count)
-        groups = plan_rest(recipes, replace(shared, out=options.out / RUNS, resume=True))
+        groups = plan_unfinished(resolved_runs, replace(shared, out=options.out / RUNS_FOLDER, resume=True))
         # Trained already and not yet measured: they belong to no fleet any more.
-        fleeted = {recipe.name for group in groups for recipe in group.recipes}
-        rest = tuple(recipe for recipe in recipes if recipe.name not in fleeted)
+        fleeted = {resolved.name for group in groups for resolved in group.resolved_runs}
+        rest = tuple(resolved for resolved in resolved_runs if resolved.name not in fleeted)
         shares = self._shares(groups, options)
         if rest:
-            shares.append(Group(rest, "single", 0.0, 0, 0))
+            shares.append(FleetGroup(rest, "single", 0.0, 0, 0))
         jobs = [_job(share, studies, scale, shared, until) for share in shares]
         if jobs:
             self._listener.planned(shares, 0)
             timings = Timings(options, self._workers, shares, start)
             executor = LocalExecutor()
-            course = Course(shares, jobs, executor, self._listener, deadline, timings.done)
+            course = Scheduler(shares, jobs, executor, self._listener, deadline, timings.done)
             try:
                 failures = course.run(self._count)
             finally:
@@ -60,18 +61,18 @@ class Processes:
             if failures:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
         # Whatever is still missing, such as for lack of time, is counted and not made.
-        return settle(studies, scale, replace(options, max_seconds=0.0), Listener())
+        return complete_runs(studies, scale, replace(options, max_seconds=0.0), ProgressListener())
 
-    def _shares(self, groups: Sequence[Group], options: Options) -> list[Group]:
+    def _shares(self, groups: Sequence[FleetGroup], options: TrainOptions) -> list[FleetGroup]:
         if self._workers.in_turns:
-            return ready_first(groups)
-        begun = options.out / RUNS
-        even = evened(groups, self._count, is_begun=lambda recipe: (begun / recipe.name).exists())
-        return [_together(share) for share in shared_out(even, SHARES * self._count)]
+            return shortest_compile_first(groups)
+        begun = options.out / RUNS_FOLDER
+        even = split_long_fleets(groups, self._count, is_begun=lambda resolved: (begun / resolved.name).exists())
+        return [_together(share) for share in split_evenly(even, SHARES * self._count)]
 
 
 def _job(
-    share: Group, studies: Mapping[str, Study], scale: Scale, options: Options, until: float | None
+    share: FleetGroup, studies: Mapping[str, Study], scale: Scale, options: TrainOptions, until: float | None
 ) -> dict[str, object]:
     """`until` is by the clock on the wall: a share waits for its process."""
     return {
@@ -79,7 +80,7 @@ def _job(
         "options": options_json(options),
         "studies": list(studies),
         "scale": scale.name,
-        "runs": [recipe.name for recipe in share.recipes],
+        "runs": [resolved.name for resolved in share.resolved_runs],
         "until": until,
     }
 
@@ -90,15 +91,15 @@ def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
     if job["until"] is not None:
         options = replace(options, max_seconds=max(0.0, job["until"] - time.time()))
     studies, scale = studies_of(job["studies"]), scale_of(job["scale"])
-    return settle(studies, scale, options, NotingListener(note), names=set(job["runs"])).is_done
+    return complete_runs(studies, scale, options, NotingListener(note), names=set(job["runs"])).is_done
 
 
-def _together(groups: Sequence[Group]) -> Group:
+def _together(groups: Sequence[FleetGroup]) -> FleetGroup:
     """Fleets that one process trains, one after the other."""
     if len(groups) == 1:
         return groups[0]
-    return Group(
-        recipes=tuple(recipe for group in groups for recipe in group.recipes),
+    return FleetGroup(
+        resolved_runs=tuple(resolved for group in groups for resolved in group.resolved_runs),
         driver=groups[0].driver,
         seconds=sum(group.seconds for group in groups),
         memory=max(group.memory for group in groups),

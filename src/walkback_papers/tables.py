@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from walkback.core.settings import Choice, changed
+from walkback.core.settings import Spec, changed_settings
 from walkback.judge import detector_alarms
-from walkback.judge.audit_table import worst
+from walkback.judge.audit_table import worst_outcome
 from walkback.judge.claims import Claim, alignment_of_seeds
 from walkback.judge.number import Number
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.statistics import Margin, mean_interval, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Finding, Story
-from walkback.training.resolved_run import Recipe
+from walkback.report.study_report import Finding, StudyReport
+from walkback.training.resolved_run import ResolvedRun
 from walkback_papers.results import Case
 from walkback_papers.scale import METHODS, RAW, Scale
 
@@ -26,13 +26,13 @@ PAPERS_FLOOR = detector_alarms.PAPERS_FACTOR * DiagnosticThresholds.g_norm_floor
 """The papers' floor of 1e-7 where they measured with batches of 1024, @128."""
 
 
-def label(method: str) -> str:
+def method_label(method: str) -> str:
     """The name that tables and figures show for a method as its run writes it."""
     names = {text: name for name, text in METHODS.items()}
     return names.get(method, RAW.get(method, method))
 
 
-def over_seeds(values: Sequence[float | None], spec: str, reason: str = "") -> Cell:
+def mean_cell(values: Sequence[float | None], spec: str, reason: str = "") -> Cell:
     """Mean ± standard deviation (ddof = 1); one value alone; a word where one is missing."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -42,7 +42,7 @@ def over_seeds(values: Sequence[float | None], spec: str, reason: str = "") -> C
     return Cell(f"{fmean(known):{spec}} ± {stdev(known):{spec.replace('+', '')}}", fmean(known), reason)
 
 
-def spread(values: Sequence[float | None], spec: str = ".2g") -> Cell:
+def range_cell(values: Sequence[float | None], spec: str = ".2g") -> Cell:
     """From the smallest to the largest: for numbers that differ by factors, where a standard deviation says little."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -51,24 +51,24 @@ def spread(values: Sequence[float | None], spec: str = ".2g") -> Cell:
     return Cell(" to ".join(ends), fmean(known))
 
 
-def numbers(cases: Iterable[Case], get: Callable[[Case], Number], spec: str) -> Cell:
+def numbers_cell(cases: Iterable[Case], get: Callable[[Case], Number], spec: str) -> Cell:
     """A judged number over seeds; INVALID or NOT MEASURED with its reason where it is so in one of them."""
     found = [get(case) for case in cases]
     bad = [number for number in found if not number.ok]
     if bad:
         return Cell(bad[0].word, None, bad[0].reason)
-    return over_seeds([number.known for number in found], spec, found[0].reason)
+    return mean_cell([number.known for number in found], spec, found[0].reason)
 
 
-def verdict(cases: Sequence[Case], edition: str) -> Cell:
+def verdict_cell(cases: Sequence[Case], edition: str) -> Cell:
     """The worst of the seeds' verdicts, by which flags, and in how many."""
-    return verdict_of([case.report for case in cases], edition)
+    return verdict_cell_of_reports([case.report for case in cases], edition)
 
 
-def verdict_of(reports: Sequence[DiagnosticReport], edition: str) -> Cell:
+def verdict_cell_of_reports(reports: Sequence[DiagnosticReport], edition: str) -> Cell:
     """The same of reports, as they come out under another null or other thresholds."""
     outcomes = [report.verdicts[edition] for report in reports]
-    outcome = worst([found.outcome for found in outcomes])
+    outcome = worst_outcome([found.outcome for found in outcomes])
     alike = [found for found in outcomes if found.outcome == outcome]
     flags = dict.fromkeys(flag for found in alike for flag in found.decided_by)
     by = f" ({', '.join(flags)})" if flags else ""
@@ -76,18 +76,18 @@ def verdict_of(reports: Sequence[DiagnosticReport], edition: str) -> Cell:
     return Cell(f"{outcome.replace('_', ' ')}{by}{share}")
 
 
-def mode_1(cases: Sequence[Case]) -> bool | None:
+def is_mode_1(cases: Sequence[Case]) -> bool | None:
     """Whether D1 and D2 are both raised: in every seed, in none, or neither can be said (None)."""
-    return agreed(all_of(case.report.flags[check].truth for check in ("D1", "D2")) for case in cases)
+    return unanimous(all_true(case.report.flags[check].truth for check in ("D1", "D2")) for case in cases)
 
 
-def agreed(answers: Iterable[bool | None]) -> bool | None:
+def unanimous(answers: Iterable[bool | None]) -> bool | None:
     """What all answers say; None where they differ, where one is unknown, or where there is none."""
     found = set(answers)
     return found.pop() if len(found) == 1 else None
 
 
-def passed(cases: Sequence[Case], check: str) -> Cell:
+def passes_cell(cases: Sequence[Case], check: str) -> Cell:
     """Whether a check passes, in a word; a reason where it cannot be said."""
     flags = [case.report.flags[check] for case in cases]
     unknown = [flag for flag in flags if flag.truth is None]
@@ -99,7 +99,7 @@ def passed(cases: Sequence[Case], check: str) -> Cell:
     return Cell("no" if bad else "yes")
 
 
-def all_of(answers: Iterable[bool | None]) -> bool | None:
+def all_true(answers: Iterable[bool | None]) -> bool | None:
     """And, where None is unknown: one False settles it; None where there is no answer at all."""
     found = list(answers)
     if False in found:
@@ -107,23 +107,23 @@ def all_of(answers: Iterable[bool | None]) -> bool | None:
     return None if None in found or not found else True
 
 
-def composed(claim: str, answers: Mapping[str, bool | None]) -> Finding:
+def combined_finding(claim: str, answers: Mapping[str, bool | None]) -> Finding:
     """A claim that is made of several; what speaks against it and what is open is named."""
     against = [name for name, answer in answers.items() if answer is False]
     unsure = [name for name, answer in answers.items() if answer is None]
     said = [f"{sum(answer is True for answer in answers.values())} of {len(answers)} bear it out"]
     said += [f"against it: {', '.join(against)}"] if against else []
     said += [f"open (seeds differ, an interval is too wide, or no value): {', '.join(unsure)}"] if unsure else []
-    return Finding(claim, all_of(answers.values()), f"{'; '.join(said)}.")
+    return Finding(claim, all_true(answers.values()), f"{'; '.join(said)}.")
 
 
-def interval_of(values: Sequence[float | None]) -> tuple[float, float] | None:
+def seed_interval(values: Sequence[float | None]) -> tuple[float, float] | None:
     """95% t interval of a mean over seeds; None where a value is missing or there is only one."""
     known = [value for value in values if value is not None]
     return mean_interval(np.array(known)) if len(known) == len(values) else None
 
 
-def over_line(interval: tuple[float, float] | None, line: float) -> bool | None:
+def side_of_line(interval: tuple[float, float] | None, line: float) -> bool | None:
     """Whether an interval lies above a line or below it; None where the line is inside, or there is no interval."""
     if interval is None:
         return None
@@ -131,7 +131,7 @@ def over_line(interval: tuple[float, float] | None, line: float) -> bool | None:
     return True if low > line else False if high < line else None
 
 
-def penalised(method: str, penalty: float) -> str:
+def with_penalty(method: str, penalty: float) -> str:
     """A method as it is written, with a residual penalty."""
     return f"{method}{',' if ':' in method else ':'}penalty={penalty:g}" if penalty else method
 
@@ -142,29 +142,29 @@ def with_random_labels(data: str) -> str:
 
 
 def penalty_of(case: Case) -> float:
-    return case.recipe.treatment.penalty
+    return case.resolved.shared_options.penalty
 
 
-def label_of(case: Case) -> str:
+def method_label_of(case: Case) -> str:
     """The name of a case's method whatever its penalty."""
-    written = Choice.parse(case.method)
+    written = Spec.parse(case.method)
     kept = {name: value for name, value in written.settings.items() if name != "penalty"}
-    return label(str(Choice(written.name, kept)))
+    return method_label(str(Spec(written.name, kept)))
 
 
-def gain(ours: Sequence[Case], theirs: Sequence[Case]) -> Margin:
+def accuracy_gain(ours: Sequence[Case], theirs: Sequence[Case]) -> Margin:
     """Difference of two accuracies in percentage points, paired by seed."""
     mine, other = ({case.seed: case.accuracy for case in cases} for cases in (ours, theirs))
     common = sorted(mine.keys() & other.keys())
     return paired_margin([mine[seed] for seed in common], [other[seed] for seed in common])
 
 
-def above(margin: Margin | None, line: float = 0.0) -> bool | None:
+def is_above(margin: Margin | None, line: float = 0.0) -> bool | None:
     """Whether a difference is above a line, as far as its interval can tell."""
-    return over_line(None if margin is None else margin.interval, line)
+    return side_of_line(None if margin is None else margin.interval, line)
 
 
-def points(margin: Margin | None, reason: str = "") -> Cell:
+def margin_cell(margin: Margin | None, reason: str = "") -> Cell:
     """A difference in percentage points with its 95% interval."""
     if margin is None:
         return Cell("NOT MEASURED", None, reason or "one of the two accuracies is not there")
@@ -172,7 +172,7 @@ def points(margin: Margin | None, reason: str = "") -> Cell:
     return Cell(f"{margin.mean:+.1f}{ends}", margin.mean)
 
 
-def claim(cases: Sequence[Case], name: str) -> Claim:
+def claim_over_seeds(cases: Sequence[Case], name: str) -> Claim:
     """A claim over the seeds: alignment must stand in each; depth is over all of them on every card."""
     found = [case.report.claims[name] for case in cases]
     return alignment_of_seeds(found) if name == "alignment" else found[0]
@@ -180,22 +180,22 @@ def claim(cases: Sequence[Case], name: str) -> Claim:
 
 def depth_fails(cases: Sequence[Case]) -> bool | None:
     """Whether trained blocks fail to beat their frozen ones: the interval of the margin tells, or it does not."""
-    return {"walked_back": True, "stands": False}.get(claim(cases, "depth").outcome)
+    return {"walked_back": True, "stands": False}.get(claim_over_seeds(cases, "depth").outcome)
 
 
-def raised(cases: Sequence[Case], check: str) -> bool | None:
+def check_fails(cases: Sequence[Case], check: str) -> bool | None:
     """Whether a check is raised: in every seed, in none, or neither can be said (None)."""
-    return agreed(case.report.flags[check].truth for case in cases)
+    return unanimous(case.report.flags[check].truth for case in cases)
 
 
-def flag_values(cases: Sequence[Case], check: str) -> str:
+def check_values(cases: Sequence[Case], check: str) -> str:
     """A check's values by seed, and its threshold, in words."""
     flags = [case.report.flags[check] for case in cases]
     shown = ", ".join(flag.shown if flag.value is None else f"{flag.value:.2g}" for flag in flags)
     return f"{check} by seed: {shown}; threshold {flags[0].threshold:g}."
 
 
-def status(cases: Sequence[Case], check: str) -> Cell:
+def check_cell(cases: Sequence[Case], check: str) -> Cell:
     """A check's outcome in a word: raised (in how many seeds) or clear; a reason where it cannot be said."""
     flags = [case.report.flags[check] for case in cases]
     unknown = [flag for flag in flags if flag.truth is None]
@@ -208,10 +208,10 @@ def status(cases: Sequence[Case], check: str) -> Cell:
 def outside_null(cases: Sequence[Case], get: Callable[[Case], Number]) -> bool | None:
     """Whether a score lies outside its null: in every seed, in none, or neither can be said (None)."""
     scores = [(get(case), case.report.thresholds.null_z) for case in cases]
-    return agreed(z.known >= line if z.ok else None for z, line in scores)
+    return unanimous(z.known >= line if z.ok else None for z, line in scores)
 
 
-def within(interval: tuple[float, float] | None, line: float) -> bool | None:
+def is_within(interval: tuple[float, float] | None, line: float) -> bool | None:
     """Whether a value is smaller than `line` either way, as far as its interval tells; None where it does not."""
     if interval is None:
         return None
@@ -219,39 +219,39 @@ def within(interval: tuple[float, float] | None, line: float) -> bool | None:
     return True if -line < low and high < line else False if low >= line or high <= -line else None
 
 
-def negated(answer: bool | None) -> bool | None:
+def not_(answer: bool | None) -> bool | None:
     """Not, where None is unknown."""
     return None if answer is None else not answer
 
 
-def first_epoch(case: Case, is_raised: Callable[[Mapping[str, Any]], bool]) -> int | None:
+def first_alarm(case: Case, is_raised: Callable[[Mapping[str, Any]], bool]) -> int | None:
     """The first epoch whose row of the log raises a detector; None where none does."""
-    return detector_alarms.first_epoch(case.log, is_raised)
+    return detector_alarms.first_alarm_epoch(case.log, is_raised)
 
 
-def fires(check: str, t: DiagnosticThresholds, floor: float | None = None) -> Callable[[Mapping[str, Any]], bool]:
+def alarm(check: str, t: DiagnosticThresholds, floor: float | None = None) -> Callable[[Mapping[str, Any]], bool]:
     """Whether a row of the log raises D1 or D2 (at another floor, where one is given)."""
-    return detector_alarms.fires(check, t, floor)
+    return detector_alarms.alarm_of(check, t, floor)
 
 
 def caption(scale: Scale, cases: Sequence[Case], extra: str = "") -> str:
     """n, ddof, data and recipe: what every caption states."""
-    configs = [case.recipe.config for case in cases]
+    configs = [case.resolved.config for case in cases]
     seeds = sorted({config.seed for config in configs})
-    places = list(dict.fromkeys(_place(case.recipe) for case in cases))
+    places = list(dict.fromkeys(_place(case.resolved) for case in cases))
     first = configs[0]
-    recipe = f"{_epochs(cases)}, batch {first.batch}, AdamW lr {first.lr:g}, decay {first.weight_decay:g}, cosine"
+    resolved = f"{_epochs(cases)}, batch {first.batch}, AdamW lr {first.lr:g}, decay {first.weight_decay:g}, cosine"
     augment = f", {first.augment}" if first.augment != "none" else ""
     where = "; ".join(places) if len(places) <= 2 else f"{len(places)} networks"
     n = f"n = {len(seeds)} seeds ({', '.join(map(str, seeds))}); ± is the standard deviation over seeds, ddof = 1"
-    return " ".join(filter(None, (f"{where}, {recipe}{augment}; {n}. Scale: {scale.name}.", extra)))
+    return " ".join(filter(None, (f"{where}, {resolved}{augment}; {n}. Scale: {scale.name}.", extra)))
 
 
 def _epochs(cases: Sequence[Case]) -> str:
     """How long they were trained; where that depends on the method, which one for how long."""
     by: dict[int, list[str]] = {}
     for case in cases:
-        by.setdefault(case.recipe.config.epochs, []).append(label(case.method))
+        by.setdefault(case.resolved.config.epochs, []).append(method_label(case.method))
     most = max(by, key=lambda epochs: len(by[epochs]))
     others = {epochs: dict.fromkeys(names) for epochs, names in by.items() if epochs != most}
     if any(name in by[most] for names in others.values() for name in names):
@@ -260,14 +260,16 @@ def _epochs(cases: Sequence[Case]) -> str:
     return f"{most} epochs ({said})" if said else f"{most} epochs"
 
 
-def _place(recipe: Recipe) -> str:
+def _place(resolved: ResolvedRun) -> str:
     """Network and data, with the settings that differ from their defaults."""
-    sizes = {name: value for name, value in changed(recipe.net).items() if name not in ("input_shape", "classes")}
-    data = Choice(recipe.config.data.name, changed(recipe.source))
-    return f"{Choice(recipe.config.arch.name, sizes)} on {data}"
+    sizes = {
+        name: value for name, value in changed_settings(resolved.net).items() if name not in ("input_shape", "classes")
+    }
+    data = Spec(resolved.config.data.name, changed_settings(resolved.source))
+    return f"{Spec(resolved.config.arch.name, sizes)} on {data}"
 
 
-def story(
+def make_study_report(
     name: str,
     title: str,
     question: str,
@@ -275,10 +277,10 @@ def story(
     cases: Sequence[Case],
     findings: Sequence[Finding],
     **parts: Sequence[object],
-) -> Story:
+) -> StudyReport:
     """A story with its facts, runs and command filled in; `parts` are tables and figures."""
     # All it may look at, baselines too: the shells behind a margin are no cases.
-    runs = tuple(cases[0].results.shelf.names())
+    runs = tuple(cases[0].results.run_index.names())
     facts = (f"Scale {scale.name}: {scale.words}.", f"{len(runs)} runs, with those that others are held against.")
     line = f"walkback study {name} --scale {scale.name}"
     commands = (
@@ -286,4 +288,4 @@ def story(
         f"{line} --out .. --render  # in this page's folder: tells again from the numbers in ../runs",
     )
     tables, figures = (tuple(parts.get(kind, ())) for kind in ("tables", "figures"))
-    return Story(name, title, question, tuple(findings), tables, figures, facts, runs, commands)  # type: ignore[arg-type]
+    return StudyReport(name, title, question, tuple(findings), tables, figures, facts, runs, commands)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from walkback.core.files import explained, write_atomic
+from walkback.core.files import friendly_os_errors, write_atomic
 from walkback.runs.provenance import provenance, without_paths
-from walkback.runs.train_runs import Options, choose_device
-from walkback.training.planning.fleet_plan import Group
+from walkback.runs.train_runs import TrainOptions, choose_device
+from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.load_balance import Workers
 
 TIMINGS = "timings.json"
@@ -21,7 +21,7 @@ TIMINGS = "timings.json"
 class Timings:
     """A command's entry, from its beginning on. It is written whenever a job is done: what is killed has one, too."""
 
-    def __init__(self, options: Options, workers: Workers, groups: Sequence[Group], start: float):
+    def __init__(self, options: TrainOptions, workers: Workers, groups: Sequence[FleetGroup], start: float):
         """The jobs are planned and about to be handed out; the command began at `start`, by the monotonic clock."""
         self._out = options.out
         self._workers = workers
@@ -46,7 +46,7 @@ class Timings:
             "jobs": [
                 {
                     "label": group.label,
-                    "arch": str(group.recipes[0].config.arch),
+                    "arch": str(group.resolved_runs[0].config.arch),
                     **group.costs,
                     "ahead": group.ahead,
                     "done_after": self._done_after.get(job),
@@ -54,7 +54,7 @@ class Timings:
                 for job, group in enumerate(self._groups)
             ],
         }
-        with explained(self._out, "create"):
+        with friendly_os_errors(self._out, "create"):
             self._out.mkdir(parents=True, exist_ok=True)
         write_atomic(self._out / TIMINGS, (json.dumps([*self._earlier, entry], indent=1) + "\n").encode())
 

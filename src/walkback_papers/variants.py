@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from walkback.core.configuration import RunConfig
-from walkback.core.settings import Choice
+from walkback.core.settings import Spec
 from walkback.training.resolved_run import resolve
 from walkback_papers.scale import METHODS, RAW, Scale
-from walkback_papers.tables import penalised
+from walkback_papers.tables import with_penalty
 
-NAMES = ("BP", "FA", "DFA")
+VARIANT_NAMES = ("BP", "FA", "DFA")
 BRIDGES = ("State Bridge", "Credit Bridge")
 """Only their site is varied: nothing else of what the papers leave open is theirs too."""
-RECIPE, PENALTY, VIT = "the recipe", "λ = 0.01", "ViT"
+RECIPE, VARIANT_PENALTY, VIT_VARIANT = "the recipe", "λ = 0.01", "ViT"
 """What variants change one thing of; each is the first row of its family."""
 SITE = "site output"
 SIZE = 0.01
@@ -54,11 +54,11 @@ class Variant:
 
     def runs(self, scale: Scale, method: str) -> list[RunConfig]:
         known = scale.places[self.place].arch
-        arch = written(known, self.arch) if self.arch else known
+        arch = write_method(known, self.arch) if self.arch else known
         return scale.runs([self.methods[method]], place=self.place, epochs=self.epochs, arch=arch, **self.settings)
 
 
-def written(text: str, setting: str) -> str:
+def write_method(text: str, setting: str) -> str:
     """A method or network as it is written, with one setting more."""
     return f"{text}{',' if ':' in text else ':'}{setting}"
 
@@ -66,21 +66,21 @@ def written(text: str, setting: str) -> str:
 def variants(scale: Scale) -> list[Variant]:
     """Each changes one thing of its family's first, or the two it names: those that DFA's walk-back needs one of
     (docs/recipe.md). Crops and tokens are varied where the data are pictures."""
-    base = {name: METHODS[name] for name in NAMES}
+    base = {name: METHODS[name] for name in VARIANT_NAMES}
     bridges = {name: METHODS[name] for name in BRIDGES}
     feedback = {name: base[name] for name in ("FA", "DFA")}
     dfa = base["DFA"]
     (raw,) = RAW
     # FA's feedback already has this spread, DFA's has 1.
     width = resolve(scale.runs([dfa])[0]).net.features
-    penalty = {name: penalised(method, SIZE) for name, method in base.items()}
+    penalty = {name: with_penalty(method, SIZE) for name, method in base.items()}
     found = [
         Variant(RECIPE, base | bridges),
         Variant("raw error", {"DFA": raw}),
-        Variant("logits − y", {"DFA": written(dfa, "error=logits")}),
+        Variant("logits − y", {"DFA": write_method(dfa, "error=logits")}),
         Variant(SITE, {name: _at_output(method) for name, method in (feedback | bridges).items()}),
         *(Variant(f"B × {size:g}", _each(feedback, f"b_scale={size:g}")) for size in B_SIZES),
-        Variant("B std 1/√d", {"DFA": written(dfa, f"b_scale={width**-0.5!r}")}),
+        Variant("B std 1/√d", {"DFA": write_method(dfa, f"b_scale={width**-0.5!r}")}),
         Variant("W2 default", base, arch="w2_std=none"),
     ]
     if _has_pictures(scale, "resmlp"):
@@ -88,17 +88,20 @@ def variants(scale: Scale) -> list[Variant]:
         found += [Variant(name, base, settings={"augment": augment}) for name, augment in crops.items()]
         found.append(Variant("raw error + mean padding", {"DFA": raw}, settings={"augment": "crop_flip"}))
     found += [
-        Variant(PENALTY, penalty, PENALTY),
-        Variant("λ over mean", _each({n: penalty[n] for n in feedback}, "penalty_reduction=mean"), PENALTY),
-        *(Variant(f"λ with B × {s:g}", {"DFA": written(penalty["DFA"], f"b_scale={s:g}")}, PENALTY) for s in B_SIZES),
+        Variant(VARIANT_PENALTY, penalty, VARIANT_PENALTY),
+        Variant("λ over mean", _each({n: penalty[n] for n in feedback}, "penalty_reduction=mean"), VARIANT_PENALTY),
+        *(
+            Variant(f"λ with B × {s:g}", {"DFA": write_method(penalty["DFA"], f"b_scale={s:g}")}, VARIANT_PENALTY)
+            for s in B_SIZES
+        ),
     ]
     if _has_pictures(scale, "vit"):
-        cls = {"DFA": written(dfa, "credit_tokens=cls")}
-        spread = {"FA": written(base["FA"], "credit_tokens=broadcast")}
+        cls = {"DFA": write_method(dfa, "credit_tokens=cls")}
+        spread = {"FA": write_method(base["FA"], "credit_tokens=broadcast")}
         found += [
-            Variant(VIT, base, VIT, "vit", "vit"),
-            Variant("ViT with cls", cls, VIT, "vit", "vit"),
-            Variant("ViT with all tokens", spread, VIT, "vit", "vit"),
+            Variant(VIT_VARIANT, base, VIT_VARIANT, "vit", "vit"),
+            Variant("ViT with cls", cls, VIT_VARIANT, "vit", "vit"),
+            Variant("ViT with all tokens", spread, VIT_VARIANT, "vit", "vit"),
         ]
     kept = [replace(row, methods=_without(LEFT_OUT.get(scale.name, set()), row)) for row in found]
     return [row for row in kept if row.methods]
@@ -106,13 +109,13 @@ def variants(scale: Scale) -> list[Variant]:
 
 def _at_output(method: str) -> str:
     """The method without its site: `output` is every rule's own."""
-    choice = Choice.parse(method)
-    return str(Choice(choice.name, {key: value for key, value in choice.settings.items() if key != "site"}))
+    spec = Spec.parse(method)
+    return str(Spec(spec.name, {key: value for key, value in spec.settings.items() if key != "site"}))
 
 
-def methods_of(rows: Sequence[Variant]) -> list[str]:
+def methods_of_variant(rows: Sequence[Variant]) -> list[str]:
     """Those that any row has."""
-    return [name for name in (*NAMES, *BRIDGES) if any(name in row.methods for row in rows)]
+    return [name for name in (*VARIANT_NAMES, *BRIDGES) if any(name in row.methods for row in rows)]
 
 
 def _without(left_out: Collection[tuple[str, str]], row: Variant) -> dict[str, str]:
@@ -120,7 +123,7 @@ def _without(left_out: Collection[tuple[str, str]], row: Variant) -> dict[str, s
 
 
 def _each(methods: Mapping[str, str], setting: str) -> dict[str, str]:
-    return {name: written(method, setting) for name, method in methods.items()}
+    return {name: write_method(method, setting) for name, method in methods.items()}
 
 
 def _has_pictures(scale: Scale, place: str) -> bool:

@@ -11,7 +11,7 @@ import torch
 import tiny
 from walkback.training.driver import Snapshot
 from walkback.training.fleet import Fleet
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 from walkback.training.single import Single
 
 PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.driven_pairs())
@@ -19,7 +19,7 @@ PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.driven_pairs())
 
 @dataclass(frozen=True)
 class Trained:
-    recipe: Recipe
+    resolved: ResolvedRun
     in_fleet: Snapshot
     alone: Snapshot
 
@@ -29,14 +29,14 @@ def trained(rule: str, net: str) -> list[Trained]:
     """Two epochs in float64 with strong decay, in fleets and alone."""
     fleets: dict = {}
     for text, seed in tiny.variants(rule, net):
-        recipe = tiny.recipe(text, arch=tiny.arch(net), seeds=seed, weight_decay=0.5)
-        fleets.setdefault(recipe.bucket(), []).append(recipe)
+        resolved = tiny.resolved(text, arch=tiny.arch(net), seeds=seed, weight_decay=0.5)
+        fleets.setdefault(resolved.fleet_key(), []).append(resolved)
     assert max(map(len, fleets.values())) >= 4
     found = []
     for members in fleets.values():
         data = members[0].source.load(None)
         together = tiny.train(Fleet(members, data, tiny.CPU), 2)
-        alone = [tiny.train(Single(recipe, data, tiny.CPU), 2)[0] for recipe in members]
+        alone = [tiny.train(Single(resolved, data, tiny.CPU), 2)[0] for resolved in members]
         found += [Trained(*each) for each in zip(members, together, alone, strict=True)]
     return found
 
@@ -45,25 +45,25 @@ def trained(rule: str, net: str) -> list[Trained]:
 def test_a_fleet_equals_its_models_trained_alone(rule, net):
     """Seeds mixed, the settings varied one at a time within each fleet's bucket."""
     for model in trained(rule, net):
-        name = model.recipe.method
+        name = model.resolved.method
         assert tiny.distance(model.in_fleet.params, model.alone.params) < 1e-11, name
         assert tiny.distance(model.in_fleet.moments, model.alone.moments) < 1e-10, name
-        assert not tiny.same_bits(model.alone.params, model.recipe.params()), "nothing was trained"
+        assert not tiny.same_bits(model.alone.params, model.resolved.params()), "nothing was trained"
 
 
 @PAIRS
 def test_a_frozen_leaf_keeps_its_bits_through_weight_decay_and_no_other_does(rule, net):
     """Frozen are a shell's blocks, and what the rule gives no credit; statistics of the data are taken anew."""
     for model in trained(rule, net):
-        recipe = model.recipe
-        without_credit = recipe.rule.untrained(recipe.net)
-        for name, leaf in recipe.params().items():
-            if name in recipe.net.buffers:
+        resolved = model.resolved
+        without_credit = resolved.rule.untrained(resolved.net)
+        for name, leaf in resolved.params().items():
+            if name in resolved.net.buffers:
                 continue
-            frozen = recipe.treatment.shell != "none" and name.startswith("blocks.")
+            frozen = resolved.shared_options.shell != "none" and name.startswith("blocks.")
             frozen = frozen or name.startswith(without_credit)
             for found in (model.alone, model.in_fleet):
-                assert torch.equal(found.params[name], leaf) == frozen, (recipe.method, name)
+                assert torch.equal(found.params[name], leaf) == frozen, (resolved.method, name)
                 assert (f"first.{name}" in found.moments) != frozen
 
 
@@ -71,14 +71,14 @@ def test_a_frozen_leaf_keeps_its_bits_through_weight_decay_and_no_other_does(rul
 @pytest.mark.parametrize("make", [lambda rs, d: Single(rs[0], d, tiny.CPU), lambda rs, d: Fleet(rs, d, tiny.CPU)])
 def test_going_on_from_a_snapshot_and_starting_again_give_the_same_bits(rule, net, make):
     shell = f"{rule}:shell={'bp' if rule == 'bp' else 'method'}"
-    recipes = [tiny.recipe(text, arch=tiny.arch(net), dtype="float32", epochs=3) for text in (rule, shell)]
-    data = recipes[0].source.load(None)
-    through = make(recipes, data)
+    resolved_runs = [tiny.resolved(text, arch=tiny.arch(net), dtype="float32", epochs=3) for text in (rule, shell)]
+    data = resolved_runs[0].source.load(None)
+    through = make(resolved_runs, data)
     start = through.snapshots()
     middle = tiny.train(through, 1)
     accuracy = through.test_accuracy()
     end = tiny.train(through, 2)
-    again = make(recipes, data)
+    again = make(resolved_runs, data)
     assert_same_bits(again.snapshots(), start)
     again.restore(middle)
     assert again.test_accuracy() == accuracy
@@ -96,13 +96,13 @@ def assert_same_bits(left: list[Snapshot], right: list[Snapshot]) -> None:
 
 
 def test_a_snapshot_moves_between_the_drivers():
-    recipe = tiny.recipe("dfa", epochs=3)
-    other = tiny.recipe("dfa:shell=method", epochs=3)
-    data = recipe.source.load(None)
-    fleet = Fleet([recipe, other], data, tiny.CPU)
+    resolved = tiny.resolved("dfa", epochs=3)
+    other = tiny.resolved("dfa:shell=method", epochs=3)
+    data = resolved.source.load(None)
+    fleet = Fleet([resolved, other], data, tiny.CPU)
     middle = tiny.train(fleet, 1)
     end = tiny.train(fleet, 2)
-    for index, one in enumerate((recipe, other)):
+    for index, one in enumerate((resolved, other)):
         single = Single(one, data, tiny.CPU)
         single.restore([middle[index]])
         assert tiny.distance(tiny.train(single, 2)[0].params, end[index].params) < 1e-11
@@ -111,22 +111,22 @@ def test_a_snapshot_moves_between_the_drivers():
 def test_methods_of_one_seed_see_the_same_data_and_other_seeds_other_data():
     from walkback.data.feed import Feed
 
-    recipe = tiny.recipe("bp")
-    feed = Feed(recipe.source.load(None), 16, "none", recipe.dtype, tiny.CPU)
+    resolved = tiny.resolved("bp")
+    feed = Feed(resolved.source.load(None), 16, "none", resolved.dtype, tiny.CPU)
     assert feed.order(1, 0)["index"].equal(feed.order(1, 0)["index"])
     assert not feed.order(1, 0)["index"].equal(feed.order(2, 0)["index"])
     assert not feed.order(1, 0)["index"].equal(feed.order(1, 1)["index"])
-    start_bp, start_dfa = recipe.params(), tiny.recipe("dfa").params()
+    start_bp, start_dfa = resolved.params(), tiny.resolved("dfa").params()
     assert tiny.same_bits(start_bp, start_dfa)
 
 
 def test_a_fleet_reports_each_models_own_log_and_accuracy():
-    recipes = [tiny.recipe("bp", seeds=1), tiny.recipe("bp", seeds=2), tiny.recipe("bp:shell=bp", seeds=1)]
-    data = recipes[0].source.load(None)
-    fleet = Fleet(recipes, data, tiny.CPU)
+    resolved_runs = [tiny.resolved("bp", seeds=1), tiny.resolved("bp", seeds=2), tiny.resolved("bp:shell=bp", seeds=1)]
+    data = resolved_runs[0].source.load(None)
+    fleet = Fleet(resolved_runs, data, tiny.CPU)
     logs, accuracies = fleet.train_epoch(lambda _: None), fleet.test_accuracy()
-    for recipe, log, accuracy in zip(recipes, logs, accuracies, strict=True):
-        single = Single(recipe, data, tiny.CPU)
+    for resolved, log, accuracy in zip(resolved_runs, logs, accuracies, strict=True):
+        single = Single(resolved, data, tiny.CPU)
         (own,) = single.train_epoch(lambda _: None)
         assert own == pytest.approx(log, rel=1e-12)
         assert single.test_accuracy() == [accuracy]

@@ -8,12 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import tiny
-from walkback.auditing.measure_run import look
+from walkback.auditing.measure_run import measure_network
 from walkback.data.feed import TestSet
 from walkback.measure.detector_readings import Detectors
-from walkback.training.driver import Driver, prepare, products
+from walkback.training.driver import Driver, matmul_precision, set_exact_arithmetic
 from walkback.training.fleet import Fleet
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 from walkback.training.single import Single
 
 ON, OFF = (True, True), (False, False)
@@ -50,9 +50,9 @@ def spied(work) -> set[tuple[bool, bool]]:
     return spy.seen
 
 
-def driven(kind: str, recipe: Recipe) -> Driver:
-    data = recipe.source.load(None)
-    return Single(recipe, data, tiny.CPU) if kind == "single" else Fleet([recipe, recipe], data, tiny.CPU)
+def driven(kind: str, resolved: ResolvedRun) -> Driver:
+    data = resolved.source.load(None)
+    return Single(resolved, data, tiny.CPU) if kind == "single" else Fleet([resolved, resolved], data, tiny.CPU)
 
 
 @pytest.mark.parametrize("kind", ["single", "fleet"])
@@ -61,25 +61,25 @@ def driven(kind: str, recipe: Recipe) -> Driver:
     [("bp", "float32"), ("bp", "float64"), ("bp", "tf32"), ("kp", "tf32"), ("credit_bridge", "tf32")],
 )
 def test_a_step_multiplies_as_its_run_says_and_a_look_never_in_tf32(kind, rule, dtype):
-    recipe = tiny.recipe(rule, data=DATA, dtype=dtype)
-    driver, tests = driven(kind, recipe), TestSet(recipe.source.load(None), recipe.dtype, tiny.CPU)
+    resolved = tiny.resolved(rule, data=DATA, dtype=dtype)
+    driver, tests = driven(kind, resolved), TestSet(resolved.source.load(None), resolved.dtype, tiny.CPU)
     own = ON if dtype == "tf32" else OFF
-    detectors = Detectors(recipe.net, recipe.rule, *tests.batches()[0])
+    detectors = Detectors(resolved.net, resolved.rule, *tests.batches()[0])
     between = []
     for _ in range(2):
         assert spied(lambda: driver.train_epoch(lambda _steps: between.append(switches()))) == {own}
         assert spied(driver.test_accuracy) == {OFF}
         assert spied(lambda: detectors.look(driver)) == {OFF}
         snapshot = driver.snapshots()[0]
-        assert spied(lambda: look(recipe, snapshot.params, snapshot.state, tests)) == {OFF}  # noqa: B023
+        assert spied(lambda: measure_network(resolved, snapshot.params, snapshot.state, tests)) == {OFF}  # noqa: B023
     assert between == [OFF] * 4
 
 
 @pytest.mark.parametrize("kind", ["single", "fleet"])
 def test_statistics_that_a_network_takes_of_its_data_are_a_look_too(kind):
-    recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), dtype="tf32")
-    assert recipe.net.buffers
-    driver = driven(kind, recipe)
+    resolved = tiny.resolved("bp", arch=tiny.arch("small_cnn"), dtype="tf32")
+    assert resolved.net.buffers
+    driver = driven(kind, resolved)
     assert spied(lambda: driver.train_epoch(lambda _steps: None)) == {ON}
     assert spied(driver.snapshots) == {OFF}
     assert spied(driver.test_accuracy) == {OFF}
@@ -89,20 +89,20 @@ def test_statistics_that_a_network_takes_of_its_data_are_a_look_too(kind):
 @pytest.mark.parametrize(("dtype", "inside"), [("float32", OFF), ("float64", OFF), ("tf32", ON)])
 def test_the_switches_are_put_back_also_after_an_exception(before, dtype, inside):
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-    recipe = tiny.recipe(dtype=dtype)
-    with products(recipe):
+    resolved = tiny.resolved(dtype=dtype)
+    with matmul_precision(resolved):
         assert switches() == inside
     assert switches() == before
-    with pytest.raises(KeyError), products(recipe):
+    with pytest.raises(KeyError), matmul_precision(resolved):
         raise KeyError
     assert switches() == before
-    prepare(tiny.CPU)
+    set_exact_arithmetic(tiny.CPU)
     assert switches() == OFF
 
 
 @pytest.mark.parametrize("kind", ["single", "fleet"])
 def test_a_step_that_fails_leaves_tf32_off(kind, monkeypatch):
-    driver = driven(kind, tiny.recipe(dtype="tf32"))
+    driver = driven(kind, tiny.resolved(dtype="tf32"))
 
     def broken(*_):
         assert switches() == ON
@@ -115,16 +115,16 @@ def test_a_step_that_fails_leaves_tf32_off(kind, monkeypatch):
 
 
 def test_a_tf32_run_has_float32_leaves_and_a_bucket_digest_and_name_of_its_own():
-    coarse, fine = tiny.recipe("dfa", dtype="tf32"), tiny.recipe("dfa", dtype="float32")
+    coarse, fine = tiny.resolved("dfa", dtype="tf32"), tiny.resolved("dfa", dtype="float32")
     assert {leaf.dtype for leaf in (coarse.params() | coarse.state()).values()} == {torch.float32}
     assert tiny.same_bits(coarse.params(), fine.params())
     assert tiny.same_bits(coarse.state(), fine.state())
-    for of in (Recipe.bucket, lambda recipe: recipe.config.digest(), lambda recipe: recipe.name):
+    for of in (ResolvedRun.fleet_key, lambda resolved: resolved.config.digest(), lambda resolved: resolved.name):
         assert of(coarse) != of(fine)
 
 
 @pytest.mark.parametrize("kind", ["single", "fleet"])
 def test_on_a_cpu_it_trains_the_bits_of_float32(kind):
-    coarse, fine = (tiny.train(driven(kind, tiny.recipe("dfa", dtype=dtype)), 2) for dtype in ("tf32", "float32"))
+    coarse, fine = (tiny.train(driven(kind, tiny.resolved("dfa", dtype=dtype)), 2) for dtype in ("tf32", "float32"))
     for one, other in zip(coarse, fine, strict=True):
         assert tiny.same_bits(one.params, other.params)

@@ -80,34 +80,34 @@ class Follower(CreditRule):
 
 
 def both_drivers(rule, epochs=2):
-    recipes = [replace(tiny.recipe("bp", seeds=seed), rule=rule) for seed in (1, 2)]
-    data = recipes[0].source.load(None)
-    fleet = Fleet(recipes, data, tiny.CPU)
+    resolved_runs = [replace(tiny.resolved("bp", seeds=seed), rule=rule) for seed in (1, 2)]
+    data = resolved_runs[0].source.load(None)
+    fleet = Fleet(resolved_runs, data, tiny.CPU)
     together = tiny.train(fleet, epochs)
-    alone = [tiny.train(Single(recipe, data, tiny.CPU), epochs)[0] for recipe in recipes]
+    alone = [tiny.train(Single(resolved, data, tiny.CPU), epochs)[0] for resolved in resolved_runs]
     for left, right in zip(together, alone, strict=True):
         assert tiny.distance(left.params, right.params) < 1e-11
         assert left.state.keys() == right.state.keys()
         if right.state:
             assert tiny.distance(left.state, right.state) < 1e-11
-    return recipes, alone, data
+    return resolved_runs, alone, data
 
 
 def test_a_learned_state_is_trained_by_its_own_loss_and_the_rest_is_left():
-    recipes, alone, data = both_drivers(Learner())
-    start = recipes[0].state()
+    resolved_runs, alone, data = both_drivers(Learner())
+    start = resolved_runs[0].state()
     assert torch.equal(alone[0].state["fixed"], start["fixed"])
     for name in start.keys() - {"fixed"}:
         assert not torch.equal(alone[0].state[name], start[name])
-    driver = Single(replace(recipes[0], config=replace(recipes[0].config, epochs=60)), data, tiny.CPU)
+    driver = Single(replace(resolved_runs[0], config=replace(resolved_runs[0].config, epochs=60)), data, tiny.CPU)
     losses = [driver.train_epoch(lambda _: None)[0]["own_loss"] for _ in range(60)]
     assert losses[-1] < 0.5 * losses[0]
 
 
 def test_a_learned_state_goes_on_from_a_snapshot_to_the_same_bits():
-    recipe = replace(tiny.recipe("bp"), rule=Learner())
-    data = recipe.source.load(None)
-    for make in (lambda: Single(recipe, data, tiny.CPU), lambda: Fleet([recipe], data, tiny.CPU)):
+    resolved = replace(tiny.resolved("bp"), rule=Learner())
+    data = resolved.source.load(None)
+    for make in (lambda: Single(resolved, data, tiny.CPU), lambda: Fleet([resolved], data, tiny.CPU)):
         through = make()
         middle = tiny.train(through, 1)
         (end,) = tiny.train(through, 1)
@@ -120,20 +120,20 @@ def test_a_learned_state_goes_on_from_a_snapshot_to_the_same_bits():
 
 def test_noise_is_drawn_for_each_model_and_step():
     both_drivers(Noisy())
-    recipe = replace(tiny.recipe("bp"), rule=Noisy())
-    draws = [recipe.noise(0, 0), recipe.noise(0, 1), recipe.noise(1, 0)]
-    assert torch.equal(draws[0]["each.xi"], recipe.noise(0, 0)["each.xi"])
+    resolved = replace(tiny.resolved("bp"), rule=Noisy())
+    draws = [resolved.noise(0, 0), resolved.noise(0, 1), resolved.noise(1, 0)]
+    assert torch.equal(draws[0]["each.xi"], resolved.noise(0, 0)["each.xi"])
     assert not torch.equal(draws[0]["each.xi"], draws[1]["each.xi"])
     assert not torch.equal(draws[0]["each.xi"], draws[2]["each.xi"])
 
 
 def test_a_follower_contracts_to_the_weights_by_the_decay_alone():
-    (recipe, _), (end, _), _ = both_drivers(Follower())
-    steps = 2 * (recipe.source.train_size // recipe.config.batch)
+    (resolved, _), (end, _), _ = both_drivers(Follower())
+    steps = 2 * (resolved.source.train_size // resolved.config.batch)
     factor = 1.0
     for done in range(steps):
-        factor *= 1 - cosine(recipe.config.lr, done, steps) * recipe.config.weight_decay
-    start, weights = recipe.state(), recipe.params()
+        factor *= 1 - cosine(resolved.config.lr, done, steps) * resolved.config.weight_decay
+    start, weights = resolved.state(), resolved.params()
     for name, feedback in end.state.items():
         gap = end.params[f"blocks.{name}.weight"] - feedback.mT
         first = weights[f"blocks.{name}.weight"] - start[name].mT

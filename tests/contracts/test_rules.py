@@ -17,68 +17,70 @@ from walkback.credit.trace import Trace, trace
 from walkback.data.feed import Feed
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.pairs())
 EXACT_RULES = ["bp", "sham"]
 """Rules whose credit is the gradient at every layer."""
 
 
-def first_batch(recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
-    feed = Feed(recipe.source.load(None), recipe.config.batch, recipe.augment, recipe.dtype, tiny.CPU)
-    return feed.take({name: values[0] for name, values in feed.order(recipe.config.seed, 0).items()})
+def first_batch(resolved: ResolvedRun) -> tuple[torch.Tensor, torch.Tensor]:
+    feed = Feed(resolved.source.load(None), resolved.config.batch, resolved.augment, resolved.dtype, tiny.CPU)
+    return feed.take({name: values[0] for name, values in feed.order(resolved.config.seed, 0).items()})
 
 
-def bound(recipe: Recipe) -> CreditRule:
-    return recipe.rule.bind({k: torch.tensor(v, dtype=recipe.dtype) for k, v in recipe.rule.knobs().items()})
+def bound(resolved: ResolvedRun) -> CreditRule:
+    return resolved.rule.bind({k: torch.tensor(v, dtype=resolved.dtype) for k, v in resolved.rule.knobs().items()})
 
 
-def noise_of(recipe: Recipe, count: int) -> Leaves:
+def noise_of(resolved: ResolvedRun, count: int) -> Leaves:
     """One step's noise for the first `count` samples."""
-    return {n: leaf[:count] if n.startswith(EACH) else leaf for n, leaf in recipe.noise(0, 0).items()}
+    return {n: leaf[:count] if n.startswith(EACH) else leaf for n, leaf in resolved.noise(0, 0).items()}
 
 
-def make_trace(recipe: Recipe, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Trace:
-    linears = recipe.rule.linears(recipe.net, state, noise_of(recipe, len(y)))
-    return trace(recipe.net, params, x, y, linears, with_input=recipe.rule.through_blocks)
+def make_trace(resolved: ResolvedRun, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Trace:
+    linears = resolved.rule.linears(resolved.net, state, noise_of(resolved, len(y)))
+    return trace(resolved.net, params, x, y, linears, with_input=resolved.rule.through_blocks)
 
 
-def credits_of(recipe: Recipe, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Credits:
-    seen = make_trace(recipe, params, state, x, y)
-    return bound(recipe).credit(recipe.net, params, state, seen, noise_of(recipe, len(y)))[0]
+def credits_of(resolved: ResolvedRun, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Credits:
+    seen = make_trace(resolved, params, state, x, y)
+    return bound(resolved).credit(resolved.net, params, state, seen, noise_of(resolved, len(y)))[0]
 
 
-def forms(recipe: Recipe) -> list[Recipe]:
+def forms(resolved: ResolvedRun) -> list[ResolvedRun]:
     """The run with its network as it is measured, and as a training step runs it where that differs."""
-    training = recipe.net.in_training()
-    return [recipe] if training == recipe.net else [recipe, replace(recipe, net=training)]
+    training = resolved.net.in_training()
+    return [resolved] if training == resolved.net else [resolved, replace(resolved, net=training)]
 
 
-def worn(recipe: Recipe) -> Leaves:
+def worn(resolved: ResolvedRun) -> Leaves:
     """Parameters away from their special initial values (zero biases, unit norms, tiny W2)."""
     draws = torch.Generator().manual_seed(5)
-    start = recipe.params()
+    start = resolved.params()
     leaves = {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in start.items()}
-    return leaves | recipe.net.statistics(leaves, first_batch(recipe)[0])
+    return leaves | resolved.net.statistics(leaves, first_batch(resolved)[0])
 
 
 @PAIRS
 def test_one_credit_for_each_state_in_its_shape(rule, net):
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    x, y = first_batch(recipe)
-    credits = credits_of(recipe, recipe.params(), recipe.state(), x, y)
-    assert [tuple(credit.shape) for credit in credits] == [(len(y), *recipe.net.state_shape)] * (recipe.net.depth + 1)
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    x, y = first_batch(resolved)
+    credits = credits_of(resolved, resolved.params(), resolved.state(), x, y)
+    assert [tuple(credit.shape) for credit in credits] == [(len(y), *resolved.net.state_shape)] * (
+        resolved.net.depth + 1
+    )
     assert all(credit.isfinite().all() for credit in credits)
 
 
 @PAIRS
 def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    x, y = first_batch(recipe)
-    params, state = worn(recipe), recipe.state()
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    x, y = first_batch(resolved)
+    params, state = worn(resolved), resolved.state()
     kept = [{n: v.clone() for n, v in leaves.items()} for leaves in (params, state, {"x": x, "y": y})]
-    first = credits_of(recipe, params, state, x, y)
-    second = credits_of(recipe, params, state, x, y)
+    first = credits_of(resolved, params, state, x, y)
+    second = credits_of(resolved, params, state, x, y)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     for before, after in zip(kept, (params, state, {"x": x, "y": y}), strict=True):
         assert tiny.same_bits(before, after)
@@ -86,13 +88,13 @@ def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
 
 @PAIRS
 def test_a_samples_credit_does_not_depend_on_its_neighbours(rule, net):
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    x, y = first_batch(recipe)
-    params, state = worn(recipe), recipe.state()
-    whole = credits_of(recipe, params, state, x, y)
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    x, y = first_batch(resolved)
+    params, state = worn(resolved), resolved.state()
+    whole = credits_of(resolved, params, state, x, y)
     other = x.flip(0) * 3
-    mixed = credits_of(recipe, params, state, torch.cat([x[:5], other[5:]]), y)
-    alone = credits_of(recipe, params, state, x[:1], y[:1])
+    mixed = credits_of(resolved, params, state, torch.cat([x[:5], other[5:]]), y)
+    alone = credits_of(resolved, params, state, x[:1], y[:1])
     for credit, beside, single in zip(whole, mixed, alone, strict=True):
         torch.testing.assert_close(credit[:5], beside[:5], rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(credit[:1], single, rtol=1e-12, atol=1e-14)
@@ -100,10 +102,10 @@ def test_a_samples_credit_does_not_depend_on_its_neighbours(rule, net):
 
 @PAIRS
 def test_the_same_seed_draws_the_same_state_and_another_seed_another(rule, net):
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    other = tiny.recipe(rule, arch=tiny.arch(net), seeds=2)
-    assert tiny.same_bits(recipe.state(), recipe.state())
-    for name, leaf in recipe.state().items():
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    other = tiny.resolved(rule, arch=tiny.arch(net), seeds=2)
+    assert tiny.same_bits(resolved.state(), resolved.state())
+    for name, leaf in resolved.state().items():
         if leaf.unique().numel() > 1:  # Biases may start at zero.
             assert not torch.equal(leaf, other.state()[name])
 
@@ -114,21 +116,21 @@ SCALED = [(rule, net) for rule, net in tiny.defined() if "b_scale" in RULES.get(
 @pytest.mark.parametrize(("rule", "net"), SCALED)
 def test_b_scale_multiplies_the_feedback_and_changes_nothing_else_of_the_draw(rule, net):
     """Bit for bit where the factor is a power of two; the default leaves the draw as it is."""
-    drawn = tiny.recipe(rule, arch=tiny.arch(net), dtype="float32").state()
-    assert tiny.same_bits(tiny.recipe(f"{rule}:b_scale=1", arch=tiny.arch(net), dtype="float32").state(), drawn)
+    drawn = tiny.resolved(rule, arch=tiny.arch(net), dtype="float32").state()
+    assert tiny.same_bits(tiny.resolved(f"{rule}:b_scale=1", arch=tiny.arch(net), dtype="float32").state(), drawn)
     for factor in (0.0625, 8.0):
-        scaled = tiny.recipe(f"{rule}:b_scale={factor}", arch=tiny.arch(net), dtype="float32").state()
+        scaled = tiny.resolved(f"{rule}:b_scale={factor}", arch=tiny.arch(net), dtype="float32").state()
         assert tiny.same_bits(scaled, {name: factor * leaf for name, leaf in drawn.items()})
-    tenth = tiny.recipe(f"{rule}:b_scale=0.1", arch=tiny.arch(net), dtype="float32").state()
+    tenth = tiny.resolved(f"{rule}:b_scale=0.1", arch=tiny.arch(net), dtype="float32").state()
     for name, leaf in drawn.items():
         torch.testing.assert_close(tenth[name], 0.1 * leaf, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("rule", sorted({rule for rule, _ in SCALED}))
 def test_models_with_feedback_of_another_size_share_a_fleet(rule):
-    assert tiny.recipe(rule).bucket() == tiny.recipe(f"{rule}:b_scale=0.1").bucket()
+    assert tiny.resolved(rule).fleet_key() == tiny.resolved(f"{rule}:b_scale=0.1").fleet_key()
     with pytest.raises(InputError, match=r"b_scale is 0\.0; expected more than 0\."):
-        tiny.recipe(f"{rule}:b_scale=0")
+        tiny.resolved(f"{rule}:b_scale=0")
 
 
 def test_feedback_that_is_drawn_once_can_be_scaled():
@@ -138,13 +140,13 @@ def test_feedback_that_is_drawn_once_can_be_scaled():
 @PAIRS
 def test_the_head_and_the_top_credit_are_exact(rule, net):
     """Head and terminal norm follow the true mean loss; the trace's top gradient is each sample's own."""
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    x, y = first_batch(recipe)
-    params = worn(recipe)
-    seen = make_trace(recipe, params, recipe.state(), x, y)
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    x, y = first_batch(resolved)
+    params = worn(resolved)
+    seen = make_trace(resolved, params, resolved.state(), x, y)
 
     def mean_loss(leaves: Leaves) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(recipe.net.forward(params | leaves, x), y)
+        return torch.nn.functional.cross_entropy(resolved.net.forward(params | leaves, x), y)
 
     truth = grad(mean_loss)({n: v for n, v in params.items() if n.startswith("head.")})
     found = {f"head.{n}": v for n, v in seen.head_gradient.items()}
@@ -152,7 +154,7 @@ def test_the_head_and_the_top_credit_are_exact(rule, net):
 
     top = seen.states[-1].clone().requires_grad_()
     torch.nn.functional.cross_entropy(
-        recipe.net.forward_from(recipe.net.depth, params, top), y, reduction="sum"
+        resolved.net.forward_from(resolved.net.depth, params, top), y, reduction="sum"
     ).backward()
     torch.testing.assert_close(seen.top, top.grad, rtol=1e-10, atol=1e-14)
 
@@ -163,43 +165,43 @@ EXACT_PAIRS += [(rule, tiny.arch("resmlp", "terminal_norm=false")) for rule in E
 
 @pytest.mark.parametrize(("rule", "arch"), EXACT_PAIRS)
 def test_exact_rules_equal_autograd_through_the_local_loss(rule, arch):
-    for recipe in forms(tiny.recipe(rule, arch=arch)):
-        x, y = first_batch(recipe)
-        params = worn(recipe)
+    for resolved in forms(tiny.resolved(rule, arch=arch)):
+        x, y = first_batch(resolved)
+        params = worn(resolved)
 
-        def mean_loss(leaves: Leaves, recipe: Recipe = recipe, x=x, y=y) -> torch.Tensor:
-            return torch.nn.functional.cross_entropy(recipe.net.forward(leaves, x), y)
+        def mean_loss(leaves: Leaves, resolved: ResolvedRun = resolved, x=x, y=y) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(resolved.net.forward(leaves, x), y)
 
         truth = grad(mean_loss)(params)
-        seen = make_trace(recipe, params, {}, x, y)
-        credits = credits_of(recipe, params, {}, x, y)
+        seen = make_trace(resolved, params, {}, x, y)
+        credits = credits_of(resolved, params, {}, x, y)
         assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-10
 
 
 @pytest.mark.parametrize(("rule", "arch"), EXACT_PAIRS)
 def test_exact_rules_give_the_gradient_of_the_summed_loss_in_every_state(rule, arch):
     """Each sample's own gradient; where a training step couples samples, what a sample does to the others too."""
-    for recipe in forms(tiny.recipe(rule, arch=arch)):
-        x, y = first_batch(recipe)
-        params = worn(recipe)
-        credits = credits_of(recipe, params, {}, x, y)
-        seen = make_trace(recipe, params, {}, x, y)
+    for resolved in forms(tiny.resolved(rule, arch=arch)):
+        x, y = first_batch(resolved)
+        params = worn(resolved)
+        credits = credits_of(resolved, params, {}, x, y)
+        seen = make_trace(resolved, params, {}, x, y)
         for layer, state in enumerate(seen.states):
             h = state.clone().requires_grad_()
-            losses = torch.nn.functional.cross_entropy(recipe.net.forward_from(layer, params, h), y, reduction="none")
+            losses = torch.nn.functional.cross_entropy(resolved.net.forward_from(layer, params, h), y, reduction="none")
             losses.sum().backward()
             torch.testing.assert_close(credits[layer], h.grad, rtol=1e-10, atol=1e-13)
 
 
 @PAIRS
 def test_a_layer_is_labelled_exact_where_its_credit_is_the_gradient_and_nowhere_else(rule, net):
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    x, y = first_batch(recipe)
-    params, state = worn(recipe), recipe.state()
-    credits = credits_of(recipe, params, state, x, y)
-    reference = OwnSubject(recipe.net, params).run(x, y).reference
-    labels = recipe.rule.labels(recipe.net.depth)
-    assert len(labels) == recipe.net.depth + 1
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    x, y = first_batch(resolved)
+    params, state = worn(resolved), resolved.state()
+    credits = credits_of(resolved, params, state, x, y)
+    reference = OwnSubject(resolved.net, params).run(x, y).reference
+    labels = resolved.rule.labels(resolved.net.depth)
+    assert len(labels) == resolved.net.depth + 1
     for label, credit, gradient in zip(labels, credits, reference, strict=True):
         assert torch.allclose(credit, gradient, rtol=1e-9, atol=1e-13) == (label == "exact")
 
@@ -210,26 +212,26 @@ def test_local_gradients_are_those_of_the_local_loss(rule, net):
 
     A per-Linear rule's feedback also carries credit from Linear to Linear inside a block: its own way back is used.
     """
-    for recipe in forms(tiny.recipe(rule, arch=tiny.arch(net))):
-        check_local_gradients(recipe)
+    for resolved in forms(tiny.resolved(rule, arch=tiny.arch(net))):
+        check_local_gradients(resolved)
 
 
-def check_local_gradients(recipe: Recipe) -> None:
-    x, y = first_batch(recipe)
-    params, state = worn(recipe), recipe.state()
-    credits = credits_of(recipe, params, state, x, y)
-    seen = make_trace(recipe, params, state, x, y)
-    linears = recipe.rule.linears(recipe.net, state, noise_of(recipe, len(y)))
-    penalty = torch.tensor(0.7, dtype=recipe.dtype)
-    features = math.prod(recipe.net.state_shape)
-    for site in recipe.rule.sites:
+def check_local_gradients(resolved: ResolvedRun) -> None:
+    x, y = first_batch(resolved)
+    params, state = worn(resolved), resolved.state()
+    credits = credits_of(resolved, params, state, x, y)
+    seen = make_trace(resolved, params, state, x, y)
+    linears = resolved.rule.linears(resolved.net, state, noise_of(resolved, len(y)))
+    penalty = torch.tensor(0.7, dtype=resolved.dtype)
+    features = math.prod(resolved.net.state_shape)
+    for site in resolved.rule.sites:
         for reduction, divisor in (("sum", 1), ("mean", features)):
             found = local.gradients(seen, credits, site, penalty, reduction)
 
             def loss(leaves: Leaves, site: str = site, divisor: int = divisor) -> torch.Tensor:
-                total = (recipe.net.stem(sub(leaves, "stem"), x) * credits[0]).sum()
-                for index in range(recipe.net.depth):
-                    f = recipe.net.branch(sub(leaves, f"blocks.{index}"), seen.states[index], linears[index])
+                total = (resolved.net.stem(sub(leaves, "stem"), x) * credits[0]).sum()
+                for index in range(resolved.net.depth):
+                    f = resolved.net.branch(sub(leaves, f"blocks.{index}"), seen.states[index], linears[index])
                     total = total + (f * credits[index + (site == "output")]).sum() + 0.7 * (f**2).sum() / divisor
                 return total / len(y)
 
@@ -244,8 +246,8 @@ def sub(leaves: Leaves, prefix: str) -> Leaves:
 
 @pytest.mark.parametrize("rule", RULES.names())
 def test_a_rule_is_its_own_configuration(rule):
-    recipe = tiny.recipe(rule)
-    again = tiny.recipe(str(recipe.method))
-    assert again == recipe
+    resolved = tiny.resolved(rule)
+    again = tiny.resolved(str(resolved.method))
+    assert again == resolved
     facts = {entry.name: entry.facts for entry in RULES.entries()}[rule]
     assert {"Citation", "Feedback", "State"} <= facts.keys()

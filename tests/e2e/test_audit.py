@@ -166,7 +166,7 @@ def test_own_tensors_are_audited_from_python(tmp_path):
     x = torch.randn(1600, 6, generator=draws)
     data = wb.tensors(x[:512], (x[:512, 0] > 0).long(), x[512:], (x[512:, 0] > 0).long())
     found = wb.audit("fa", data=data, arch="resmlp:d=8,depth=2", epochs=2, seeds=[1, 2], out=tmp_path, batch=64)
-    (row,) = found.panel.rows
+    (row,) = found.table.rows
     assert row.method == "fa"
     assert len(row.cards) == 2
     assert "fa" in str(found)

@@ -19,7 +19,7 @@ from dying import contents
 from walkback.cli.main import main
 from walkback.data.cifar_spec import SOURCE_FILE
 from walkback.runs import store
-from walkback.runs.train_runs import Listener
+from walkback.runs.train_runs import ProgressListener
 
 SIZES = ["--data", "prototypes:train=256,test=64", "--arch", "resmlp:d=8,depth=2"]
 TINY = [*SIZES, "--epochs", "2", "--set", "batch=32"]
@@ -57,7 +57,7 @@ def assert_sentence(code, out, err):
     assert "Traceback" not in err
 
 
-class Stop(Listener):
+class Stop(ProgressListener):
     """Interrupts training after so many steps."""
 
     def __init__(self, steps):

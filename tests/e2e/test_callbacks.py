@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import walkback as wb
 from walkback.judge.card import read_card
-from walkback.watching.journal import LOG, RECORD
+from walkback.watching.journal import WATCH_LOG, WATCH_RECORD
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,7 +33,7 @@ CLASSES, COUNT = 4, 512
 
 
 def rows_of(folder):
-    return [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / WATCH_LOG).read_text().splitlines()]
 
 
 def same(left, right):
@@ -42,7 +42,7 @@ def same(left, right):
 
 def finished(out, steps, verdict="inconclusive"):
     """The card is there, and the journal says how it ended."""
-    record = json.loads((out / RECORD).read_text())
+    record = json.loads((out / WATCH_RECORD).read_text())
     assert record["status"] == "done"
     assert record["reason"] == f"finished after step {steps}"
     assert record["verdict"] == verdict == read_card(out / "report.json")["verdict"]
@@ -137,7 +137,7 @@ class TestLightning:
         out = tmp_path / "watch"
         fit([self.watching(out, every=None, module="net")], epochs=3)
         assert [(row["step"], row["epoch"]) for row in rows_of(out)] == [(0, None), (16, 0), (32, 1), (48, 2)]
-        assert json.loads((out / RECORD).read_text())["model"] == "Sequential"
+        assert json.loads((out / WATCH_RECORD).read_text())["model"] == "Sequential"
         with pytest.raises(wb.InputError, match="module='nowhere': Module has no such part"):
             fit([self.watching(tmp_path / "other", module="nowhere")])
 
@@ -157,7 +157,7 @@ class TestLightning:
         trainer, _ = fit([callback], epochs=4, explode_at=9)
         assert trainer.global_step == 12
         assert trainer.should_stop
-        record = json.loads((out / RECORD).read_text())
+        record = json.loads((out / WATCH_RECORD).read_text())
         assert (record["status"], record["reason"]) == ("stopped", "stopped at step 12 by D1")
         assert record["first"]["D1"] == 12
         card = read_card(out / "report.json")
@@ -173,7 +173,7 @@ class TestLightning:
         out = tmp_path / "watch"
         with pytest.raises(ZeroDivisionError):
             fit([self.watching(out, every=2), Failing()])
-        record = json.loads((out / RECORD).read_text())
+        record = json.loads((out / WATCH_RECORD).read_text())
         assert (record["status"], record["reason"]) == ("interrupted", "ZeroDivisionError after step 6")
 
     def test_the_callback_is_one_of_lightnings_and_can_be_pickled(self, lightning, tmp_path):
@@ -282,7 +282,7 @@ class TestHuggingFace:
         out = tmp_path / "watch"
         trainer, _ = fit(callbacks=[self.watching(out, every=4, stop_on="D1")], epochs=4, explode_at=9)
         assert trainer.state.global_step == 12
-        record = json.loads((out / RECORD).read_text())
+        record = json.loads((out / WATCH_RECORD).read_text())
         assert (record["status"], record["reason"]) == ("stopped", "stopped at step 12 by D1")
         assert record["first"]["D1"] == 12
         assert read_card(out / "report.json")["verdict"] == record["verdict"]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from walkback.cli.main import main
-from walkback.report.study_pages import STORY
+from walkback.report.study_pages import STUDY_FILE
 from walkback_papers import run_studies
 from walkback_papers.scale import PAPER
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "paper"
 PAGES = [ROOT / "README.md", ROOT / "docs" / "findings.md"]
-TOLD = sorted(path.parent.name for path in RESULTS.glob(f"*/{STORY}"))
+TOLD = sorted(path.parent.name for path in RESULTS.glob(f"*/{STUDY_FILE}"))
 QUICK = ["primary-audit", "decision-utility"]
 
 
@@ -36,7 +36,7 @@ def differing(left: Path, right: Path) -> list[str]:
 def are_same(left: Path, right: Path) -> bool:
     if not (left.is_file() and right.is_file()):
         return False
-    if left.name == STORY:
+    if left.name == STUDY_FILE:
         # Another processor may add up in another order; what it shows of a number is the same.
         return nearly(json.loads(left.read_text("utf-8"))) == json.loads(right.read_text("utf-8"))
     return filecmp.cmp(left, right, shallow=False)
@@ -71,13 +71,13 @@ def test_every_study_told_again_is_the_same_bytes(tmp_path):
 
 def test_a_number_that_is_changed_by_hand_is_found(tmp_path):
     shutil.copytree(RESULTS / QUICK[0], tmp_path / "changed")
-    page, stored = tmp_path / "changed" / "study.md", tmp_path / "changed" / STORY
+    page, stored = tmp_path / "changed" / "study.md", tmp_path / "changed" / STUDY_FILE
     page.write_text(page.read_text("utf-8").replace("trustworthy", "walked back", 1), encoding="utf-8")
     told = json.loads(stored.read_text("utf-8"))
     cell = next(cell for row in told["tables"][0]["rows"] for cell in row if cell["value"])
     cell["value"] *= 1 + 1e-6
     stored.write_text(json.dumps(told), encoding="utf-8")
-    assert differing(RESULTS / QUICK[0], tmp_path / "changed") == [STORY, "study.md"]
+    assert differing(RESULTS / QUICK[0], tmp_path / "changed") == [STUDY_FILE, "study.md"]
 
 
 def test_what_the_pages_quote_is_what_the_results_say():
@@ -91,7 +91,7 @@ def test_the_reproduction_is_what_the_generator_writes():
 
 def test_every_run_is_needed_by_a_study_and_has_no_weights():
     studies = run_studies.studies_of(TOLD)
-    needed = {recipe.name for recipe in run_studies.recipes_of(studies.values(), PAPER)}
+    needed = {resolved.name for resolved in run_studies.runs_of_studies(studies.values(), PAPER)}
     runs = {path.name: path for path in (RESULTS / "runs").iterdir()}
     assert runs.keys() == needed
     for path in runs.values():

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import walkback as wb
-from walkback.cli.commands.demo import METHODS
+from walkback.cli.commands.demo import DEMO_METHODS
 from walkback.cli.main import COMMANDS, Parser
 from walkback.core.version import __version__
 from walkback.credit import RULES
@@ -272,7 +272,7 @@ def test_the_readme_shows_the_table_the_demo_prints(tmp_path):
         [sys.executable, "-m", "walkback", "demo", "--quiet"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     text = (ROOT / "README.md").read_text()
-    for method in METHODS:
+    for method in DEMO_METHODS:
         shown, printed = (
             " ".join(line for line in page.splitlines() if line.startswith(f"{method} ")).split()
             for page in (text, done.stdout)

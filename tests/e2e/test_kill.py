@@ -18,7 +18,7 @@ import walkback
 from dying import DIED, contents
 from walkback.core.errors import InputError
 from walkback.runs import store
-from walkback.runs.train_runs import Listener
+from walkback.runs.train_runs import ProgressListener
 
 DRIVERS = pytest.mark.parametrize("driver", ["fleet", pytest.param("single", marks=pytest.mark.slow)])
 SMALL = {"arch": "resmlp:d=12,depth=2", "data": "prototypes:train=128,test=64", "batch": 16, "checkpoint_seconds": 0}
@@ -184,14 +184,14 @@ def test_dying_again_and_again_at_later_operations_changes_no_bit(nursery, tmp_p
     assert_same(tmp_path / "killed", tmp_path / "through")
 
 
-class Watcher(Listener):
+class Watcher(ProgressListener):
     """Remembers the plan, and from which epoch its fleets went on."""
 
     def __init__(self):
         self.fleets, self.epochs = [], []
 
     def planned(self, groups, steps):
-        self.fleets = [len(group.recipes) for group in groups]
+        self.fleets = [len(group.resolved_runs) for group in groups]
 
     def resumed(self, group, epoch):
         self.epochs.append(epoch)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from walkback.runs.train_runs import Options
+from walkback.runs.train_runs import TrainOptions
 from walkback.sweeping.sweep import options_json
-from walkback.sweeping.worker import perform
-from walkback.training.planning.fleet_plan import Group
+from walkback.sweeping.worker import run_job
+from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.load_balance import Workers
-from walkback_papers.run_studies import recipes_of, studies_of
+from walkback_papers.run_studies import runs_of_studies, studies_of
 from walkback_papers.scale import SMOKE
 from walkback_papers.timings import TIMINGS, Timings, timings
 
@@ -40,7 +40,7 @@ def pages(out: Path) -> dict[str, bytes]:
 
 def test_every_run_is_there_once_and_measured(conducted):
     out, _ = conducted
-    expected = {recipe.name for recipe in recipes_of(studies_of(NAMES).values(), SMOKE)}
+    expected = {resolved.name for resolved in runs_of_studies(studies_of(NAMES).values(), SMOKE)}
     assert {path.name for path in (out / "runs").iterdir()} == expected
     for name in expected:
         record = json.loads((out / "runs" / name / "run.json").read_text())
@@ -51,7 +51,7 @@ def test_every_run_is_there_once_and_measured(conducted):
 def test_what_was_planned_and_what_it_took_is_kept(conducted):
     out, done = conducted
     (entry,) = timings(out)
-    runs = len(recipes_of(studies_of(NAMES).values(), SMOKE))
+    runs = len(runs_of_studies(studies_of(NAMES).values(), SMOKE))
     assert entry["command"] == f"walkback study {' '.join(NAMES)} --scale smoke --processes 2"
     assert entry["processes"] == 2
     assert sum(sum(job["fleets"]) for job in entry["jobs"]) == runs
@@ -107,15 +107,15 @@ def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(t
     (tmp_path / TIMINGS).write_text("[{")
     assert timings(tmp_path) == []
     for count in (1, 2):
-        Timings(Options(tmp_path, device="cpu", command=("walkback", str(count))), Workers(2), [], 0.0).keep()
+        Timings(TrainOptions(tmp_path, device="cpu", command=("walkback", str(count))), Workers(2), [], 0.0).keep()
         assert [entry["command"] for entry in timings(tmp_path)] == ["walkback 1", "walkback 2"][:count]
 
 
 def test_what_was_done_is_on_record_before_the_rest_is(tmp_path):
     """As where the command is killed: its entry has the jobs that were done until then."""
-    recipes = recipes_of(studies_of(["floor"]).values(), SMOKE)
-    groups = [Group((recipe,), "single", 1.0, 0, 0) for recipe in recipes[:3]]
-    kept = Timings(Options(tmp_path, device="cpu"), Workers(2), groups, time.monotonic())
+    resolved_runs = runs_of_studies(studies_of(["floor"]).values(), SMOKE)
+    groups = [FleetGroup((resolved,), "single", 1.0, 0, 0) for resolved in resolved_runs[:3]]
+    kept = Timings(TrainOptions(tmp_path, device="cpu"), Workers(2), groups, time.monotonic())
     for job in (1, 0):
         kept.done(job)
     (entry,) = timings(tmp_path)
@@ -137,16 +137,16 @@ def test_no_time_for_all_of_it(tmp_path):
 
 def test_a_worker_whose_time_is_up_says_that_it_stopped(tmp_path):
     """And one that has nothing left to do says that it is done, however late it is."""
-    (name, *_) = (recipe.name for recipe in recipes_of(studies_of(["floor"]).values(), SMOKE))
+    (name, *_) = (resolved.name for resolved in runs_of_studies(studies_of(["floor"]).values(), SMOKE))
     job = {
-        "options": options_json(Options(tmp_path, device="cpu")),
+        "options": options_json(TrainOptions(tmp_path, device="cpu")),
         "studies": ["floor"],
         "scale": "smoke",
         "until": 0.0,
     }
-    assert perform({**job, "runs": [name]})["status"] == "stopped"
+    assert run_job({**job, "runs": [name]})["status"] == "stopped"
     assert not (tmp_path / "runs" / name).exists()
-    assert perform({**job, "runs": []})["status"] == "done"
+    assert run_job({**job, "runs": []})["status"] == "done"
 
 
 def test_no_process_at_all_is_refused(tmp_path):

@@ -13,10 +13,10 @@ import pytest
 
 from dying import contents
 from walkback.runs import store
-from walkback.runs.train_runs import Options
+from walkback.runs.train_runs import TrainOptions
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.grid_file import parse_grid
-from walkback.sweeping.sweep import Listener, recipes_of, sweep
+from walkback.sweeping.sweep import SweepListener, run_sweep, runs_of_grid
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ settings: {batch: 16}
 """
 
 
-class Heard(Listener):
+class Heard(SweepListener):
     def __init__(self):
         self.jobs, self.losses, self.ends, self.failures = 0, [], [], []
 
@@ -92,7 +92,7 @@ def holder_of(folder):
 
 
 def options(out):
-    return Options(out=out, resume=True, device="cpu", checkpoint_seconds=0, memory=1 << 30)
+    return TrainOptions(out=out, resume=True, device="cpu", checkpoint_seconds=0, memory=1 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -100,20 +100,20 @@ def through(tmp_path_factory):
     """The sweep with nobody disturbing it."""
     out = tmp_path_factory.mktemp("through")
     heard = Heard()
-    swept = sweep(recipes_of(parse_grid(GRID)), options(out), LocalExecutor(), 2, heard)
+    swept = run_sweep(runs_of_grid(parse_grid(GRID)), options(out), LocalExecutor(), 2, heard)
     assert swept.is_done
     assert (heard.losses, heard.failures, sorted(heard.ends)) == ([], [], [0, 1, 2, 3])
     return out
 
 
 def assert_survives(executor, out, through, kills=2):
-    recipes, heard = recipes_of(parse_grid(GRID)), Heard()
+    resolved_runs, heard = runs_of_grid(parse_grid(GRID)), Heard()
     killing = Killing(executor, out, kills)
-    swept = sweep(recipes, options(out), killing, 2, heard)
+    swept = run_sweep(resolved_runs, options(out), killing, 2, heard)
     assert len(killing.killed) == len(heard.losses) == kills, "they were to be killed in the middle"
     assert (heard.failures, sorted(heard.ends)) == ([], [0, 1, 2, 3])
     assert swept.is_done
-    names = sorted(recipe.name for recipe in recipes)
+    names = sorted(resolved.name for resolved in resolved_runs)
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == names
     assert sorted(result.run for result in swept.results) == names
     for name in names:
@@ -125,7 +125,7 @@ def assert_survives(executor, out, through, kills=2):
         for key in ("status", "config", "digest", "result", "files"):
             assert disturbed.record[key] == other.record[key], name
     again = Heard()
-    assert sweep(recipes, options(out), LocalExecutor(), 2, again).is_done
+    assert run_sweep(resolved_runs, options(out), LocalExecutor(), 2, again).is_done
     assert again.jobs == 0, "finished runs are not trained again"
 
 

@@ -7,7 +7,7 @@ import torch
 
 import tiny
 from walkback.training.fleet import Fleet
-from walkback.training.gpu.concurrent_fleets import Convoy
+from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
 from walkback.training.single import Single
 
 pytestmark = [
@@ -19,7 +19,9 @@ pytestmark = [
 @pytest.fixture(params=["traced", "compiled"])
 def compiled(request, monkeypatch):
     """These trainings are too short for compiling to pay; it is decided for them."""
-    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: request.param == "compiled")
+    monkeypatch.setattr(
+        "walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: request.param == "compiled"
+    )
 
 
 @pytest.mark.usefixtures("compiled")
@@ -31,24 +33,28 @@ def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
     for site in {"bp": ["output"], "sham": ["output"]}.get(rule, ["output", "input"]):
         text = f"{rule}:site={site}"
         methods = [text, f"{text},penalty=0.01", f"{text},shell={'bp' if rule == 'bp' else 'method'}"]
-        recipes = [tiny.recipe(method, arch=tiny.arch(net), seeds=seed) for seed in (1, 2) for method in methods]
-        data = recipes[0].source.load(None)
-        fleet = tiny.train(Fleet(recipes, data, torch.device("cuda")), 2)
-        for recipe, snapshot in zip(recipes, fleet, strict=True):
-            (alone,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+        resolved_runs = [
+            tiny.resolved(method, arch=tiny.arch(net), seeds=seed) for seed in (1, 2) for method in methods
+        ]
+        data = resolved_runs[0].source.load(None)
+        fleet = tiny.train(Fleet(resolved_runs, data, torch.device("cuda")), 2)
+        for resolved, snapshot in zip(resolved_runs, fleet, strict=True):
+            (alone,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
             # AdamW reads the learning rate as float32 on a GPU: 12 steps apart by at most that.
-            assert tiny.distance(snapshot.params, alone.params) < 5e-7, recipe.method
+            assert tiny.distance(snapshot.params, alone.params) < 5e-7, resolved.method
 
 
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini", "small_cnn"])
 def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits(net):
-    recipes = [tiny.recipe("dfa", arch=tiny.arch(net), seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)]
-    data = recipes[0].source.load(None)
-    through = Fleet(recipes, data, torch.device("cuda"))
+    resolved_runs = [
+        tiny.resolved("dfa", arch=tiny.arch(net), seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)
+    ]
+    data = resolved_runs[0].source.load(None)
+    through = Fleet(resolved_runs, data, torch.device("cuda"))
     middle = tiny.train(through, 2)
     end = tiny.train(through, 2)
-    again = Fleet(recipes, data, torch.device("cuda"))
+    again = Fleet(resolved_runs, data, torch.device("cuda"))
     again.restore(middle)
     for left, right in zip(tiny.train(again, 2), end, strict=True):
         assert tiny.same_bits(left.params, right.params)
@@ -60,9 +66,9 @@ def test_fleets_side_by_side_train_to_the_bits_they_train_to_alone():
     sizes = {"arch": "resmlp:d=128,depth=3", "batch": 64, "dtype": "float32", "epochs": 12}
     sizes["data"] = "prototypes:train=4096,test=1024,dim=96"
     rules = ["bp", "dfa", "fa:site=input", "credit_bridge:site=input", "node_perturbation"]
-    fleets = [[tiny.recipe(rule, seeds=seed, **sizes) for seed in (1, 2, 3)] for rule in rules]
+    fleets = [[tiny.resolved(rule, seeds=seed, **sizes) for seed in (1, 2, 3)] for rule in rules]
     data = fleets[0][0].source.load(None)
-    convoy = Convoy(fleets, data, torch.device("cuda"))
+    convoy = ConcurrentFleets(fleets, data, torch.device("cuda"))
     together = tiny.train(convoy, 4)
     accuracies = convoy.test_accuracy()
     alone = [Fleet(members, data, torch.device("cuda")) for members in fleets]

@@ -6,10 +6,18 @@ import pytest
 import torch
 
 import tiny
-from walkback.training.driver import prepare
+from walkback.training.driver import set_exact_arithmetic
 from walkback.training.fleet import Fleet
-from walkback.training.gpu.cuda_graph import record
-from walkback.training.gpu.tensorcore_matmul import FINE_PRODUCT, MIXED, SMALL, SQUARE, TALL, has_kernel, settings
+from walkback.training.gpu.cuda_graph import capture
+from walkback.training.gpu.tensorcore_matmul import (
+    MIXED,
+    SMALL_MATMUL,
+    SQUARE,
+    TALL,
+    TENSORCORE_MATMUL,
+    has_kernel,
+    kernel_settings,
+)
 
 GPU = torch.device("cuda")
 
@@ -34,7 +42,7 @@ ERROR = 3e-7
 
 @pytest.fixture(autouse=True)
 def _prepared():
-    prepare(GPU)
+    set_exact_arithmetic(GPU)
     torch.manual_seed(0)
 
 
@@ -51,8 +59,8 @@ def error(found, left, right):
 
 
 def test_all_settings_are_tested():
-    found = {settings(*factors(layout, *sizes)) for layout in LAYOUTS for sizes in SIZES.values()}
-    assert found == {SMALL, SQUARE, TALL, MIXED}
+    found = {kernel_settings(*factors(layout, *sizes)) for layout in LAYOUTS for sizes in SIZES.values()}
+    assert found == {SMALL_MATMUL, SQUARE, TALL, MIXED}
 
 
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-20, 1e15), (1e15, 1e-20), (1e15, 1e15)])
@@ -62,7 +70,7 @@ def test_products_are_at_least_as_exact_as_the_librarys(layout, size, scales):
     left, right = (factor * scale for factor, scale in zip(factors(layout, *SIZES[size]), scales, strict=True))
     assert (left.stride(2) == 1) == (layout[0] == "n")
     assert (right.stride(2) == 1) == (layout[1] == "n")
-    found = error(FINE_PRODUCT(left, right), left, right)
+    found = error(TENSORCORE_MATMUL(left, right), left, right)
     assert found < ERROR
     assert found <= error(torch.bmm(left, right), left, right)
 
@@ -71,9 +79,9 @@ def test_products_are_at_least_as_exact_as_the_librarys(layout, size, scales):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_zeros_give_zeros_and_what_is_not_finite_is_not_lost(layout, size):
     left, right = factors(layout, *SIZES[size])
-    assert torch.equal(FINE_PRODUCT(left * 0, right), torch.zeros_like(torch.bmm(left, right)))
+    assert torch.equal(TENSORCORE_MATMUL(left * 0, right), torch.zeros_like(torch.bmm(left, right)))
     left[1, 5, 7], left[1, 6, 7] = torch.nan, torch.inf
-    ours, true = FINE_PRODUCT(left, right), torch.bmm(left, right)
+    ours, true = TENSORCORE_MATMUL(left, right), torch.bmm(left, right)
     assert torch.equal(ours.isnan().all(-1), true.isnan().all(-1))
     assert torch.equal(ours.isfinite(), true.isfinite())
 
@@ -82,9 +90,9 @@ def test_zeros_give_zeros_and_what_is_not_finite_is_not_lost(layout, size):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_products_repeat_to_the_bit_also_in_a_graph(layout, size):
     left, right = factors(layout, *SIZES[size])
-    first = FINE_PRODUCT(left, right)
-    assert torch.equal(FINE_PRODUCT(left, right), first)
-    graph, result = record(lambda: FINE_PRODUCT(left, right))
+    first = TENSORCORE_MATMUL(left, right)
+    assert torch.equal(TENSORCORE_MATMUL(left, right), first)
+    graph, result = capture(lambda: TENSORCORE_MATMUL(left, right))
     result.zero_()
     graph.replay()
     assert torch.equal(result, first)
@@ -93,9 +101,9 @@ def test_products_repeat_to_the_bit_also_in_a_graph(layout, size):
 def test_a_factor_shared_by_all_models_and_one_in_the_middle_of_a_tensor():
     left, right = factors("nt", 40, 128, 256, 192)
     shared = left[:1].expand(40, 128, 256)
-    assert torch.equal(FINE_PRODUCT(shared, right), FINE_PRODUCT(shared.contiguous(), right))
+    assert torch.equal(TENSORCORE_MATMUL(shared, right), TENSORCORE_MATMUL(shared.contiguous(), right))
     wide = torch.randn(128, 40, 259, device=GPU).transpose(0, 1)[:, :, 3:]
-    assert torch.equal(FINE_PRODUCT(wide, right), FINE_PRODUCT(wide.contiguous(), right))
+    assert torch.equal(TENSORCORE_MATMUL(wide, right), TENSORCORE_MATMUL(wide.contiguous(), right))
 
 
 @pytest.mark.filterwarnings("ignore")  # Advice of torch's compiler, to those who write torch.
@@ -105,8 +113,8 @@ def test_a_compiled_program_computes_the_same_bits_and_copies_no_view(layout):
 
     def function(a, b):
         a, b = a.relu(), b + 1
-        mixed = FINE_PRODUCT(a if layout[0] == "n" else a.mT, b if layout[1] == "n" else b.mT)
-        return mixed, FINE_PRODUCT(a, a.mT), FINE_PRODUCT(b, b.mT)
+        mixed = TENSORCORE_MATMUL(a if layout[0] == "n" else a.mT, b if layout[1] == "n" else b.mT)
+        return mixed, TENSORCORE_MATMUL(a, a.mT), TENSORCORE_MATMUL(b, b.mT)
 
     from torch._inductor.utils import run_and_get_code
 
@@ -115,7 +123,7 @@ def test_a_compiled_program_computes_the_same_bits_and_copies_no_view(layout):
     found, (code,) = run_and_get_code(compiled, left, right)
     assert all(map(torch.equal, found, function(left, right)))
     assert code.count("= empty_strided_cuda(") == 2
-    graph, results = record(lambda: compiled(left, right))
+    graph, results = capture(lambda: compiled(left, right))
     graph.replay()
     assert all(map(torch.equal, results, found))
 
@@ -127,21 +135,21 @@ def test_offsets_beyond_31_bits():
     left = torch.empty(batch * apart, device=GPU).as_strided((batch, 96, 64), (apart, 64, 1)).normal_()
     right = torch.randn(batch, 64, 1120, device=GPU)
     assert min(batch * apart, batch * 96 * 1120) > 1 << 31
-    found = FINE_PRODUCT(left, right)
+    found = TENSORCORE_MATMUL(left, right)
     for rows in (slice(0, 2), slice(17_890, 17_900), slice(batch - 2, batch)):
         assert error(found[rows], left[rows], right[rows]) < ERROR
 
 
 def test_a_fleet_that_uses_them_goes_on_from_a_snapshot_to_the_same_bits(monkeypatch):
-    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: False)
+    monkeypatch.setattr("walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: False)
     settings = {"arch": "resmlp:d=64,depth=2", "data": "prototypes:train=256,test=64,dim=64", "batch": 64}
-    recipes = [tiny.recipe("bp", seeds=seed, dtype="float32", epochs=4, **settings) for seed in (1, 2)]
-    data = recipes[0].source.load(None)
-    through = Fleet(recipes, data, GPU)
+    resolved_runs = [tiny.resolved("bp", seeds=seed, dtype="float32", epochs=4, **settings) for seed in (1, 2)]
+    data = resolved_runs[0].source.load(None)
+    through = Fleet(resolved_runs, data, GPU)
     middle = tiny.train(through, 2)
     end = tiny.train(through, 2)
-    assert any(node.target is FINE_PRODUCT for node in through._program.graph.nodes)
-    again = Fleet(recipes, data, GPU)
+    assert any(node.target is TENSORCORE_MATMUL for node in through._program.graph.nodes)
+    again = Fleet(resolved_runs, data, GPU)
     again.restore(middle)
     for left, right in zip(tiny.train(again, 2), end, strict=True):
         assert tiny.same_bits(left.params, right.params)

@@ -20,15 +20,15 @@ FLOAT32, TF32 = 1e-5, 1e-4
 """Float32's relative errors of a single step's moments stay under the one, TF32's do not get down to the other."""
 
 
-def driver_of(kind, recipe):
-    data = recipe.source.load(None)
-    return Single(recipe, data, GPU) if kind == "single" else Fleet([recipe, recipe], data, GPU)
+def driver_of(kind, resolved):
+    data = resolved.source.load(None)
+    return Single(resolved, data, GPU) if kind == "single" else Fleet([resolved, resolved], data, GPU)
 
 
 def after_one_step(kind, **settings):
     """AdamW's first moments after one step are a tenth of its gradient."""
-    recipe = tiny.recipe("bp", epochs=1, **settings)
-    driver = driver_of(kind, recipe)
+    resolved = tiny.resolved("bp", epochs=1, **settings)
+    driver = driver_of(kind, resolved)
     driver.steps_per_epoch = 1
     (snapshot, *_) = tiny.train(driver, 1)
     return {name: moment.double() for name, moment in snapshot.moments.items() if name.startswith("first.")}
@@ -37,7 +37,7 @@ def after_one_step(kind, **settings):
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("kind", ["single", "traced", "compiled"])
 def test_gradients_are_ten_bit_in_a_tf32_run_and_in_no_other(kind, net, monkeypatch):
-    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: kind == "compiled")
+    monkeypatch.setattr("walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: kind == "compiled")
     true, fine, coarse = (after_one_step(kind, dtype=each, **NETS[net]) for each in ("float64", "float32", "tf32"))
     assert tiny.distance(fine, true) < FLOAT32
     assert TF32 < tiny.distance(coarse, true) < 0.1
@@ -46,16 +46,16 @@ def test_gradients_are_ten_bit_in_a_tf32_run_and_in_no_other(kind, net, monkeypa
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("kind", ["single", "fleet"])
 def test_a_tf32_run_is_looked_at_in_float32(kind, net):
-    recipe = tiny.recipe("bp", dtype="tf32", **NETS[net])
-    driver = driver_of(kind, recipe)
+    resolved = tiny.resolved("bp", dtype="tf32", **NETS[net])
+    driver = driver_of(kind, resolved)
     driver.train_epoch(lambda _steps: None)
-    data = recipe.source.load(None)
-    x = torch.randn(64, *recipe.net.input_shape, generator=torch.Generator().manual_seed(0)).to(GPU)
+    data = resolved.source.load(None)
+    x = torch.randn(64, *resolved.net.input_shape, generator=torch.Generator().manual_seed(0)).to(GPU)
 
     def logits(params, state, knobs, x, y, noise):
-        return {"logits": recipe.net.forward(params, x)}
+        return {"logits": resolved.net.forward(params, x)}
 
     found = driver.apply(logits, x, data.test_y[:1].to(GPU), {})["logits"][0].cpu()
     (snapshot, *_) = driver.snapshots()
-    true = recipe.net.forward({name: leaf.double() for name, leaf in snapshot.params.items()}, x.cpu().double())
+    true = resolved.net.forward({name: leaf.double() for name, leaf in snapshot.params.items()}, x.cpu().double())
     assert ((found - true).norm() / true.norm()).item() < FLOAT32

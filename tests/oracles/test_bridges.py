@@ -32,14 +32,14 @@ NETS = pytest.mark.parametrize(
 
 def case(method, arch=None, samples=48, dtype="float64", stem=1.0, head=1.0):
     """A rule with fresh state and a trace of its network; `stem` and `head` multiply those weights."""
-    recipe = tiny.recipe(method, arch=arch or tiny.arch("resmlp"), dtype=dtype)
+    resolved = tiny.resolved(method, arch=arch or tiny.arch("resmlp"), dtype=dtype)
     draws = torch.Generator().manual_seed(5)
-    params = {n: v + 0.3 * torch.randn(v.shape, generator=draws).to(v.dtype) for n, v in recipe.params().items()}
+    params = {n: v + 0.3 * torch.randn(v.shape, generator=draws).to(v.dtype) for n, v in resolved.params().items()}
     params = {n: v * {"stem": stem, "head": head}.get(n.partition(".")[0], 1.0) for n, v in params.items()}
-    data = recipe.source.load(None)
-    x, y = data.train_x[:samples].to(recipe.dtype), data.train_y[:samples]
-    seen = trace(recipe.net, params, x, y, [plain_linear] * recipe.net.depth, with_input=True)
-    return recipe, params, recipe.state(), seen
+    data = resolved.source.load(None)
+    x, y = data.train_x[:samples].to(resolved.dtype), data.train_y[:samples]
+    seen = trace(resolved.net, params, x, y, [plain_linear] * resolved.net.depth, with_input=True)
+    return resolved, params, resolved.state(), seen
 
 
 def rest_of(net, params, layer, h):
@@ -48,20 +48,20 @@ def rest_of(net, params, layer, h):
     return h
 
 
-def own_gradients(recipe, params, state, seen):
+def own_gradients(resolved, params, state, seen):
     def loss(leaves):
-        return recipe.rule.own_loss(recipe.net, params, leaves, seen, {})
+        return resolved.rule.own_loss(resolved.net, params, leaves, seen, {})
 
     gradients, (value, logs) = grad_and_value(loss, has_aux=True)(state)
     return gradients, {"own_loss": value} | logs
 
 
-def fit(recipe, params, state, seen, steps, lr=3e-3):
+def fit(resolved, params, state, seen, steps, lr=3e-3):
     """The bridge alone, on a network that stays as it is: the state it ends with, and the logs on the way."""
     state = {name: leaf.clone() for name, leaf in state.items()}
     optimiser, history = AdamW(state, 0.0), []
     for _ in range(steps):
-        gradients, logs = own_gradients(recipe, params, state, seen)
+        gradients, logs = own_gradients(resolved, params, state, seen)
         optimiser.update(gradients, lr)
         history.append({name: value.item() for name, value in logs.items()})
     return state, history
@@ -72,55 +72,55 @@ def fit(recipe, params, state, seen, steps, lr=3e-3):
 
 @NETS
 def test_a_state_bridge_whose_map_is_the_rest_of_the_network_is_backprop(arch):
-    recipe, params, _, seen = case("state_bridge", arch)
+    resolved, params, _, seen = case("state_bridge", arch)
     asked = []
 
     def oracle(states, t):
         asked.append(t.flatten().tolist())
-        return torch.stack([rest_of(recipe.net, params, layer, h) for layer, h in enumerate(states)])
+        return torch.stack([rest_of(resolved.net, params, layer, h) for layer, h in enumerate(states)])
 
-    credits = state_bridge.credit_through(oracle, recipe.net, params, seen)
+    credits = state_bridge.credit_through_map(oracle, resolved.net, params, seen)
     for credit, truth in zip(credits, transport(seen), strict=True):
         torch.testing.assert_close(credit, truth, rtol=1e-10, atol=1e-14)
-    assert asked == [pytest.approx([layer / recipe.net.depth for layer in range(recipe.net.depth + 1)])]
+    assert asked == [pytest.approx([layer / resolved.net.depth for layer in range(resolved.net.depth + 1)])]
 
 
 @NETS
 def test_a_credit_bridge_whose_map_is_the_rest_of_the_network_is_backprop(arch):
-    recipe, params, _, seen = case("credit_bridge", arch)
+    resolved, params, _, seen = case("credit_bridge", arch)
 
     def oracle(states, _t):
-        logits = [recipe.net.forward_from(layer, params, h) for layer, h in enumerate(states)]
+        logits = [resolved.net.forward_from(layer, params, h) for layer, h in enumerate(states)]
         return torch.stack([F.cross_entropy(z, seen.y, reduction="none") for z in logits])
 
-    credits = credit_bridge.credit_through(oracle, recipe.net, seen)
+    credits = credit_bridge.credit_through_value(oracle, resolved.net, seen)
     for credit, truth in zip(credits, transport(seen), strict=True):
         torch.testing.assert_close(credit, truth, rtol=1e-10, atol=1e-14)
 
 
 @NETS
 def test_a_residual_state_bridge_is_exact_at_the_top_by_form_and_nowhere_else(arch):
-    recipe, params, state, seen = case("state_bridge:form=residual", arch)
-    credits, _ = recipe.rule.credit(recipe.net, params, state, seen, {})
+    resolved, params, state, seen = case("state_bridge:form=residual", arch)
+    credits, _ = resolved.rule.credit(resolved.net, params, state, seen, {})
     same = [torch.allclose(a, g, rtol=1e-12, atol=1e-15) for a, g in zip(credits, transport(seen), strict=True)]
-    assert same == [label == "exact" for label in recipe.rule.labels(recipe.net.depth)]
-    assert recipe.rule.labels(3) == ("none", "none", "none", "exact")
-    assert replace(recipe.rule, form="plain").labels(3) == ("none", "none", "none", "fitted")
+    assert same == [label == "exact" for label in resolved.rule.labels(resolved.net.depth)]
+    assert resolved.rule.labels(3) == ("none", "none", "none", "exact")
+    assert replace(resolved.rule, form="plain").labels(3) == ("none", "none", "none", "fitted")
 
 
 def test_state_bridge_credit_is_the_gradient_of_the_loss_after_head_and_bridge():
     """Written out anew, from the leaves, with autograd."""
-    recipe, params, state, seen = case("state_bridge")
-    credits, _ = recipe.rule.credit(recipe.net, params, state, seen, {})
+    resolved, params, state, seen = case("state_bridge")
+    credits, _ = resolved.rule.credit(resolved.net, params, state, seen, {})
     size = seen.states[-1].square().mean(-1, keepdim=True).sqrt()
     for layer, held in enumerate(seen.states):
         h = held.clone().requires_grad_()
-        t = torch.full((len(h), 1), layer / recipe.net.depth, dtype=h.dtype)
+        t = torch.full((len(h), 1), layer / resolved.net.depth, dtype=h.dtype)
         z = torch.cat([h / h.square().mean(-1, keepdim=True).sqrt(), t], -1)
         for name in ("first", "second"):
             z = F.gelu(F.linear(z, state[f"learned.{name}.weight"], state[f"learned.{name}.bias"]))
         predicted = size * F.linear(z, state["learned.out.weight"], state["learned.out.bias"])
-        logits = recipe.net.head(part(params, "head"), predicted)
+        logits = resolved.net.head(part(params, "head"), predicted)
         F.cross_entropy(logits, seen.y, reduction="sum").backward()
         torch.testing.assert_close(credits[layer], h.grad, rtol=1e-9, atol=1e-14)
 
@@ -131,13 +131,13 @@ def test_state_bridge_credit_is_the_gradient_of_the_loss_after_head_and_bridge()
 @pytest.mark.parametrize("size", ["hidden", "seen"])
 def test_own_gradients_go_through_the_gradient_of_the_value(size):
     """Second order, against central differences along random directions of the leaves."""
-    recipe, params, state, seen = case(f"credit_bridge:consistency_weight=0,size={size}")
-    gradients, logs = own_gradients(recipe, params, state, seen)
+    resolved, params, state, seen = case(f"credit_bridge:consistency_weight=0,size={size}")
+    gradients, logs = own_gradients(resolved, params, state, seen)
     draws = torch.Generator().manual_seed(1)
     for _ in range(4):
         v = {n: torch.randn(leaf.shape, generator=draws, dtype=leaf.dtype) for n, leaf in state.items()}
         ends = [
-            recipe.rule.own_loss(recipe.net, params, {n: state[n] + s * v[n] for n in state}, seen, {})[0]
+            resolved.rule.own_loss(resolved.net, params, {n: state[n] + s * v[n] for n in state}, seen, {})[0]
             for s in (1e-5, -1e-5)
         ]
         slope = sum((gradients[n] * v[n]).sum() for n in state)
@@ -146,15 +146,15 @@ def test_own_gradients_go_through_the_gradient_of_the_value(size):
 
 
 def test_consistency_pulls_each_value_to_the_held_one_above_it():
-    recipe, params, state, seen = case("credit_bridge:value_weight=0,gradient_weight=0")
+    resolved, params, state, seen = case("credit_bridge:value_weight=0,gradient_weight=0")
     states = torch.stack(seen.states)
-    t = bridge.times(recipe.net, states)
-    targets = recipe.rule.valuer(state, seen)(states, t)[1:]
+    t = bridge.times(resolved.net, states)
+    targets = resolved.rule.valuer(state, seen)(states, t)[1:]
 
     def loss(leaves):
-        return F.smooth_l1_loss(recipe.rule.valuer(leaves, seen)(states, t)[:-1], targets)
+        return F.smooth_l1_loss(resolved.rule.valuer(leaves, seen)(states, t)[:-1], targets)
 
-    assert tiny.distance(own_gradients(recipe, params, state, seen)[0], grad(loss)(state)) < 1e-12
+    assert tiny.distance(own_gradients(resolved, params, state, seen)[0], grad(loss)(state)) < 1e-12
 
 
 @given(st.integers(0, 2**31), st.floats(-30, 30))
@@ -210,13 +210,13 @@ def test_the_normalisation_has_its_true_derivatives():
 @pytest.mark.parametrize("scale", [2.0**20, 2.0**-20])
 def test_states_times_a_million_leave_the_fit_as_it_is(name, scale):
     """To the bit, for powers of two; the credit shrinks as the gradient does."""
-    recipe, params, state, seen = case(name)
+    resolved, params, state, seen = case(name)
     grown = replace(seen, states=tuple(h * scale for h in seen.states), top=seen.top / scale)
-    here, there = (fit(recipe, params, state, which, 20) for which in (seen, grown))
+    here, there = (fit(resolved, params, state, which, 20) for which in (seen, grown))
     assert tiny.same_bits(here[0], there[0])
     assert here[1] == there[1]
     if name == "credit_bridge":
-        credits, far = (recipe.rule.credit(recipe.net, params, here[0], which, {})[0] for which in (seen, grown))
+        credits, far = (resolved.rule.credit(resolved.net, params, here[0], which, {})[0] for which in (seen, grown))
         assert all(torch.equal(a, b * scale) for a, b in zip(credits, far, strict=True))
 
 
@@ -227,17 +227,17 @@ def test_states_times_a_million_leave_the_fit_as_it_is(name, scale):
 @pytest.mark.parametrize(("stem", "head"), [(1.0, 1.0), (1e10, 1.0), (1e-10, 1.0), (0.0, 1.0), (1.0, 1e4), (1e8, 1e8)])
 def test_nothing_becomes_nan_in_float32(name, arch, stem, head):
     """Exploded and vanished streams, the zero state, saturated heads whose error is exactly zero."""
-    recipe, params, state, seen = case(name, arch, dtype="float32", stem=stem, head=head)
-    credits, _ = recipe.rule.credit(recipe.net, params, state, seen, {})
-    gradients, logs = own_gradients(recipe, params, state, seen)
+    resolved, params, state, seen = case(name, arch, dtype="float32", stem=stem, head=head)
+    credits, _ = resolved.rule.credit(resolved.net, params, state, seen, {})
+    gradients, logs = own_gradients(resolved, params, state, seen)
     assert all(value.isfinite().all() for value in (*credits, *gradients.values(), *logs.values()))
 
 
 @NETS
 def test_a_credit_bridge_has_a_slope_along_the_state_only_where_it_sees_its_size(arch):
     for size in ("hidden", "seen"):
-        recipe, params, state, seen = case(f"credit_bridge:size={size}", arch)
-        credits, _ = recipe.rule.credit(recipe.net, params, state, seen, {})
+        resolved, params, state, seen = case(f"credit_bridge:size={size}", arch)
+        credits, _ = resolved.rule.credit(resolved.net, params, state, seen, {})
         for credit, h in zip(credits, seen.states, strict=True):
             cosines = (credit * h).sum(-1) / (credit.norm(dim=-1) * h.norm(dim=-1))
             assert cosines.abs().max() < 1e-12 if size == "hidden" else cosines.abs().min() > 1e-6
@@ -254,8 +254,8 @@ def test_without_a_terminal_norm_a_bridge_that_sees_the_size_fits_the_top_better
 
 def test_a_state_bridge_learns_to_predict_the_last_state():
     for form in ("plain", "residual"):
-        recipe, params, state, seen = case(f"state_bridge:form={form},width=32")
-        _, history = fit(recipe, params, state, seen, 100, lr=1e-2)
+        resolved, params, state, seen = case(f"state_bridge:form={form},width=32")
+        _, history = fit(resolved, params, state, seen, 100, lr=1e-2)
         assert history[-1]["prediction_error"] < 0.2 * history[0]["prediction_error"]
         assert history[-1]["own_loss"] == pytest.approx(history[-1]["prediction_error"] ** 2)
 
@@ -275,12 +275,12 @@ def test_a_credit_bridge_learns_values_and_gradients_and_without_matching_values
 def trained(name):
     task = "prototypes:train=1024,test=512,dim=6,prototypes=8,labels=4"
     method, sizes = f"{name}:width=32,bridge_lr=0.01", {"arch": "resmlp:d=16,depth=3", "data": task}
-    recipe = tiny.recipe(method, **sizes, dtype="float32", epochs=10, batch=64, lr=3e-3)
-    data = recipe.source.load(None)
-    driver = Single(recipe, data, tiny.CPU)
+    resolved = tiny.resolved(method, **sizes, dtype="float32", epochs=10, batch=64, lr=3e-3)
+    data = resolved.source.load(None)
+    driver = Single(resolved, data, tiny.CPU)
     logs = [driver.train_epoch(lambda _: None)[0] for _ in range(10)]
     (end,) = driver.snapshots()
-    subject = OwnSubject(recipe.net, end.params, recipe.rule, end.state).double()
+    subject = OwnSubject(resolved.net, end.params, resolved.rule, end.state).double()
     return logs, subject, subject.run(data.test_x, data.test_y)
 
 
@@ -309,21 +309,21 @@ def test_a_trained_credit_bridge_beats_fresh_ones_on_samples_it_has_not_seen():
 
 @BRIDGES
 def test_a_fleet_learns_the_bridges_that_its_models_learn_alone(name):
-    recipes = [tiny.recipe(name, seeds=seed) for seed in (1, 2)]
-    data = recipes[0].source.load(None)
-    together = tiny.train(Fleet(recipes, data, tiny.CPU), 2)
-    for recipe, found in zip(recipes, together, strict=True):
-        (alone,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+    resolved_runs = [tiny.resolved(name, seeds=seed) for seed in (1, 2)]
+    data = resolved_runs[0].source.load(None)
+    together = tiny.train(Fleet(resolved_runs, data, tiny.CPU), 2)
+    for resolved, found in zip(resolved_runs, together, strict=True):
+        (alone,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
         assert tiny.distance(found.state, alone.state) < 1e-11
         assert tiny.distance(found.own_moments, alone.own_moments) < 1e-10
-        assert not any(torch.equal(alone.state[n], leaf) for n, leaf in recipe.state().items())
+        assert not any(torch.equal(alone.state[n], leaf) for n, leaf in resolved.state().items())
 
 
 @BRIDGES
 def test_a_stored_bridge_gives_the_same_credit_to_the_bit(name, tmp_path):
-    recipe = tiny.recipe(name, dtype="float32")
-    data = recipe.source.load(None)
-    (end,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+    resolved = tiny.resolved(name, dtype="float32")
+    data = resolved.source.load(None)
+    (end,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
     asked = {"arch": tiny.arch("resmlp"), "data": tiny.DATA, "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float32"}
     (result,) = wb.train(name, out=tmp_path, driver="single", device="cpu", **asked)
     run = wb.load(result.path)
@@ -331,7 +331,8 @@ def test_a_stored_bridge_gives_the_same_credit_to_the_bit(name, tmp_path):
     assert tiny.same_bits(params, end.params)
     assert tiny.same_bits(state, end.state)
     before, after = (
-        OwnSubject(recipe.net, *made) for made in ((end.params, recipe.rule, end.state), (params, recipe.rule, state))
+        OwnSubject(resolved.net, *made)
+        for made in ((end.params, resolved.rule, end.state), (params, resolved.rule, state))
     )
     credits = [subject.credit(subject.run(data.test_x, data.test_y)) for subject in (before, after)]
     assert all(torch.equal(a, b) for a, b in zip(*credits, strict=True))
@@ -341,7 +342,7 @@ def test_a_stored_bridge_gives_the_same_credit_to_the_bit(name, tmp_path):
 @pytest.mark.parametrize("net", ["vit_mini", "small_cnn"])
 def test_tokens_and_maps_are_refused_with_a_sentence(name, net):
     with pytest.raises(InputError, match="its bridge reads vectors, and the hidden states are not vectors"):
-        tiny.recipe(name, arch=tiny.arch(net))
+        tiny.resolved(name, arch=tiny.arch(net))
 
 
 @pytest.mark.parametrize(
@@ -355,15 +356,17 @@ def test_tokens_and_maps_are_refused_with_a_sentence(name, net):
 )
 def test_settings_that_make_no_bridge_are_refused(method, message):
     with pytest.raises(InputError, match=message):
-        tiny.recipe(method)
+        tiny.resolved(method)
 
 
 @BRIDGES
 def test_the_state_has_the_sizes_it_is_defined_with(name):
-    recipe = tiny.recipe(f"{name}:width=7")
-    d, classes = recipe.net.features, recipe.net.classes
+    resolved = tiny.resolved(f"{name}:width=7")
+    d, classes = resolved.net.features, resolved.net.classes
     inputs, outputs = {"state_bridge": (d + 1, d), "credit_bridge": (d + 1 + classes, 1)}[name]
-    shapes = {n: tuple(leaf.shape) for n, leaf in RULES.get(name)(width=7).init(recipe.net, torch.Generator()).items()}
+    shapes = {
+        n: tuple(leaf.shape) for n, leaf in RULES.get(name)(width=7).init(resolved.net, torch.Generator()).items()
+    }
     assert shapes == {
         "learned.first.weight": (7, inputs), "learned.first.bias": (7,),
         "learned.second.weight": (7, 7), "learned.second.bias": (7,),

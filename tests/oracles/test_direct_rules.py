@@ -75,16 +75,16 @@ def bound(name, is_unit=0.0):
 
 
 def case(name):
-    recipe = tiny.recipe(name)
-    data = recipe.source.load(None)
+    resolved = tiny.resolved(name)
+    data = resolved.source.load(None)
     x, y = data.train_x[:16].double(), data.train_y[:16]
-    return recipe, recipe.params(), recipe.state(), x, y
+    return resolved, resolved.params(), resolved.state(), x, y
 
 
 def test_sdfa_projects_the_signs_of_the_error():
-    recipe, params, state, x, y = case("sdfa")
-    seen = taken(recipe.net, params, x, y)
-    credits, _ = bound("sdfa").credit(recipe.net, params, state, seen, {})
+    resolved, params, state, x, y = case("sdfa")
+    seen = taken(resolved.net, params, x, y)
+    credits, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
     for layer, credit in enumerate(credits):
         for sample in range(len(y)):
             signs = [1.0 if value > 0 else -1.0 for value in seen.error[sample].tolist()]
@@ -93,46 +93,46 @@ def test_sdfa_projects_the_signs_of_the_error():
 
 
 def test_sdfa_at_unit_length_is_divided_by_the_root_of_the_classes_and_no_error_gives_no_credit():
-    recipe, params, state, x, y = case("sdfa")
-    classes = recipe.net.classes
+    resolved, params, state, x, y = case("sdfa")
+    classes = resolved.net.classes
     params["head.out.bias"] = 800.0 * F.one_hot(y[0], classes).double()  # So sure of one class that e is exactly 0.
-    seen = taken(recipe.net, params, x, y)
-    raw, _ = bound("sdfa").credit(recipe.net, params, state, seen, {})
-    unit, _ = bound("sdfa", 1.0).credit(recipe.net, params, state, seen, {})
+    seen = taken(resolved.net, params, x, y)
+    raw, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
+    unit, _ = bound("sdfa", 1.0).credit(resolved.net, params, state, seen, {})
     sure = seen.error.abs().sum(-1) == 0
     assert sure[0]
     for credit in (*raw, *unit):
         assert (credit[sure] == 0).all()
-    recipe, params, state, x, y = case("sdfa")
-    seen = taken(recipe.net, params, x, y)
-    raw, _ = bound("sdfa").credit(recipe.net, params, state, seen, {})
-    unit, _ = bound("sdfa", 1.0).credit(recipe.net, params, state, seen, {})
+    resolved, params, state, x, y = case("sdfa")
+    seen = taken(resolved.net, params, x, y)
+    raw, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
+    unit, _ = bound("sdfa", 1.0).credit(resolved.net, params, state, seen, {})
     for left, right in zip(raw, unit, strict=True):
         torch.testing.assert_close(left, right * classes**0.5, rtol=1e-12, atol=1e-14)
 
 
 def test_drtp_is_minus_the_labels_row_of_the_feedback():
-    recipe, params, state, x, y = case("drtp")
-    credits, _ = bound("drtp").credit(recipe.net, params, state, taken(recipe.net, params, x, y), {})
+    resolved, params, state, x, y = case("drtp")
+    credits, _ = bound("drtp").credit(resolved.net, params, state, taken(resolved.net, params, x, y), {})
     for layer, credit in enumerate(credits):
         assert torch.equal(credit, -state[f"B.{layer}"][y])
 
 
 @pytest.mark.parametrize("name", ["sdfa", "drtp"])
 def test_the_credit_depends_on_the_label_alone_however_well_it_is_fitted(name):
-    recipe, params, state, x, y = case(name)
-    one, _ = bound(name).credit(recipe.net, params, state, taken(recipe.net, params, x, y), {})
+    resolved, params, state, x, y = case(name)
+    one, _ = bound(name).credit(resolved.net, params, state, taken(resolved.net, params, x, y), {})
     fitted = {n: 9 * leaf if n.startswith("head.") else leaf for n, leaf in params.items()}
-    other, _ = bound(name).credit(recipe.net, fitted, state, taken(recipe.net, fitted, x.flip(0), y), {})
+    other, _ = bound(name).credit(resolved.net, fitted, state, taken(resolved.net, fitted, x.flip(0), y), {})
     assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
 
 
 def test_sdfa_is_twice_drtp_and_a_constant():
     """sign(e) = 1 - 2 onehot(y) under softmax, so both push labels apart alike."""
-    recipe, params, state, x, y = case("sdfa")
-    seen = taken(recipe.net, params, x, y)
-    signs, _ = bound("sdfa").credit(recipe.net, params, state, seen, {})
-    targets, _ = bound("drtp").credit(recipe.net, params, state, seen, {})
+    resolved, params, state, x, y = case("sdfa")
+    seen = taken(resolved.net, params, x, y)
+    signs, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
+    targets, _ = bound("drtp").credit(resolved.net, params, state, seen, {})
     for layer, (left, right) in enumerate(zip(signs, targets, strict=True)):
         torch.testing.assert_close(left, 2 * right + state[f"B.{layer}"].sum(0), rtol=1e-12, atol=1e-13)
 
@@ -166,11 +166,11 @@ def test_drtp_under_a_fixed_head_learns_with_its_sign_and_unlearns_with_the_othe
 
 def test_drtps_sign_is_that_of_its_feedback():
     """Turning B over turns the credit over: with B drawn symmetrically about 0, both signs are equally likely."""
-    recipe, params, state, x, y = case("drtp")
-    seen = taken(recipe.net, params, x, y)
+    resolved, params, state, x, y = case("drtp")
+    seen = taken(resolved.net, params, x, y)
     over = {name: -leaf for name, leaf in state.items()}
-    one, _ = bound("drtp").credit(recipe.net, params, state, seen, {})
-    two, _ = bound("drtp").credit(recipe.net, params, over, seen, {})
+    one, _ = bound("drtp").credit(resolved.net, params, state, seen, {})
+    two, _ = bound("drtp").credit(resolved.net, params, over, seen, {})
     assert all(torch.equal(left, -right) for left, right in zip(one, two, strict=True))
 
 
@@ -225,16 +225,16 @@ def test_with_random_feedback_of_either_sign_a_hidden_layer_learns(name, sign):
 
 
 def test_sdfa_takes_a_scale_and_drtp_refuses_it():
-    assert tiny.recipe("sdfa:scale=unit_error").rule.scale == "unit_error"
+    assert tiny.resolved("sdfa:scale=unit_error").rule.scale == "unit_error"
     with pytest.raises(InputError, match="scale"):
-        tiny.recipe("drtp:scale=unit_error")
+        tiny.resolved("drtp:scale=unit_error")
 
 
 @pytest.mark.parametrize("name", ["sdfa", "drtp"])
 def test_both_sites_differ(name):
     ends = []
     for site in ("output", "input"):
-        recipe = tiny.recipe(f"{name}:site={site}")
-        ends.append(tiny.train(Single(recipe, recipe.source.load(None), tiny.CPU), 1)[0].params)
+        resolved = tiny.resolved(f"{name}:site={site}")
+        ends.append(tiny.train(Single(resolved, resolved.source.load(None), tiny.CPU), 1)[0].params)
     assert torch.equal(part(ends[0], "stem")["weight"], part(ends[1], "stem")["weight"])
     assert not torch.equal(ends[0]["blocks.0.w2.weight"], ends[1]["blocks.0.w2.weight"])

@@ -26,9 +26,9 @@ def worn(params, scale=0.3):
 
 
 def case(arch=None, count=12, dtype="float64", **settings):
-    recipe = tiny.recipe("bp", arch=arch or tiny.arch("resmlp"), dtype=dtype, **settings)
-    data = recipe.source.load(None)
-    return recipe.net, recipe.params(), data.train_x[:count].to(recipe.dtype), data.train_y[:count]
+    resolved = tiny.resolved("bp", arch=arch or tiny.arch("resmlp"), dtype=dtype, **settings)
+    data = resolved.source.load(None)
+    return resolved.net, resolved.params(), data.train_x[:count].to(resolved.dtype), data.train_y[:count]
 
 
 def seen_by(net, params, x, y):
@@ -239,11 +239,11 @@ def test_what_it_is_not_defined_for_is_refused_with_a_sentence():
     deep = replace(net, depth=6)
     assert EP().refuses(deep) is None
     assert "use steps=7" in (SHORT().refuses(deep) or "")
-    cnn = tiny.recipe("bp", arch=tiny.arch("small_cnn")).net
+    cnn = tiny.resolved("bp", arch=tiny.arch("small_cnn")).net
     assert "statistics of the batch" in (EP().refuses(cnn) or "")
     for bad in ("beta=0", "eta=0", "eta=1.5", "steps=0", "precision=float16", "site=input"):
         with pytest.raises(InputError):
-            tiny.recipe(f"ep:{bad}")
+            tiny.resolved(f"ep:{bad}")
 
 
 def test_the_loss_keeps_its_digits():

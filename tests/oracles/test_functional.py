@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tiny
 import walkback
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.credit import RULES
@@ -35,11 +35,11 @@ D = 32
 @cache
 def trained(method="bp", net=f"resmlp:d={D},depth=2"):
     """A small network after a few epochs, with its rule, and its test samples in groups."""
-    recipe = tiny.recipe(method, arch=net, data=DATA, dtype="float32", batch=32, lr=0.01)
-    data = recipe.source.load(None)
-    (snapshot,) = tiny.train(Single(recipe, data, tiny.CPU), 4)
-    subject = OwnSubject(recipe.net, snapshot.params, recipe.rule, snapshot.state)
-    return recipe, subject, regroup([(data.test_x, data.test_y)])
+    resolved = tiny.resolved(method, arch=net, data=DATA, dtype="float32", batch=32, lr=0.01)
+    data = resolved.source.load(None)
+    (snapshot,) = tiny.train(Single(resolved, data, tiny.CPU), 4)
+    subject = OwnSubject(resolved.net, snapshot.params, resolved.rule, snapshot.state)
+    return resolved, subject, regroup([(data.test_x, data.test_y)])
 
 
 def turned(seen, cos, seed=0):
@@ -255,11 +255,11 @@ def test_a_state_of_length_zero_and_a_flat_loss_are_not_measured():
 
 def test_confident_samples_keep_their_differences():
     """Where logsumexp - logit says that the loss is exactly 0, its change is still known."""
-    recipe, subject, groups = trained()
+    resolved, subject, groups = trained()
     params = dict(subject._params)
     for leaf in ("head.out.weight", "head.out.bias"):
         params[leaf] = params[leaf] * 12
-    sure = OwnSubject(recipe.net, params, recipe.rule, {})
+    sure = OwnSubject(resolved.net, params, resolved.rule, {})
     taken = measure_functional(sure, groups)
     plain = torch.cat([sure.double().run(*group).losses for group in groups]).numpy()
     confident = plain == 0
@@ -269,10 +269,10 @@ def test_confident_samples_keep_their_differences():
 
 
 def test_with_a_cls_token_only_that_token_is_moved():
-    recipe = tiny.recipe("dfa", arch=tiny.arch("vit_mini"))
-    data = recipe.source.load(None)
+    resolved = tiny.resolved("dfa", arch=tiny.arch("vit_mini"))
+    data = resolved.source.load(None)
     x, y = data.train_x.double() / 255 - 0.5, data.train_y
-    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     taken = measure_functional(subject, Groups([(x, y)]), directions=8)
     assert taken.facts["pool"] == "cls"
     assert taken.facts["features"] == 8
@@ -281,7 +281,7 @@ def test_with_a_cls_token_only_that_token_is_moved():
     moved = state.clone()
     moved[:, 0] -= 0.01 * state[:, 0].norm(dim=1, keepdim=True) * F.normalize(gradient[:, 0], dim=1)
     with torch.no_grad():
-        logits = recipe.net.forward_from(1, recipe.params(), moved)
+        logits = resolved.net.forward_from(1, resolved.params(), moved)
     expected = F.cross_entropy(logits, y, reduction="none") - seen.losses
     np.testing.assert_allclose(taken.arrays["nudge_gradient"][1], expected, rtol=1e-6, atol=1e-12)
     layers = functional_layers(taken)
@@ -290,19 +290,19 @@ def test_with_a_cls_token_only_that_token_is_moved():
 
 
 def test_maps_are_moved_as_a_whole():
-    recipe = tiny.recipe("dfa", arch=tiny.arch("small_cnn"))
-    data = recipe.source.load(None)
+    resolved = tiny.resolved("dfa", arch=tiny.arch("small_cnn"))
+    data = resolved.source.load(None)
     x, y = data.train_x.double() / 255 - 0.5, data.train_y
-    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     taken = measure_functional(subject, Groups([(x, y)]), directions=8)
-    assert taken.facts["features"] == math.prod(recipe.net.state_shape)
+    assert taken.facts["features"] == math.prod(resolved.net.state_shape)
     assert taken.arrays["rho"].shape == (3, len(y))
     assert taken.arrays["rho_gradient"].mean() > 0.99
 
 
 def test_without_a_rule_the_gradient_and_the_controls_are_still_measured():
-    recipe, subject, groups = trained()
-    taken = measure_functional(OwnSubject(recipe.net, subject._params), groups, directions=8)
+    resolved, subject, groups = trained()
+    taken = measure_functional(OwnSubject(resolved.net, subject._params), groups, directions=8)
     deep = functional_deep(taken)
     assert deep.rho_gradient.mean.known > 0.99
     assert deep.nudge_gradient.mean.known < 0
@@ -316,8 +316,8 @@ def test_too_few_directions_are_refused():
 
 
 def test_deep_means_leave_out_what_is_exact():
-    recipe, subject, groups = trained("fa")
-    labels = recipe.rule.labels(2)
+    resolved, subject, groups = trained("fa")
+    labels = resolved.rule.labels(2)
     assert labels == ("none", "none", "exact")
     taken = measure_functional(subject, groups, labels=labels, site="output", directions=8)
     layers, deep = functional_layers(taken), functional_deep(taken)
@@ -410,18 +410,18 @@ def test_kendalls_tau_is_the_count_of_pairs(pairs):
 def test_stored_runs_are_measured_and_kept(tmp_path):
     (result,) = walkback.train(["dfa"], arch="resmlp:d=8,depth=2", data=DATA, seeds=[1], epochs=2, out=tmp_path)
     run = store.open_run(tmp_path / result.run)
-    laboratory = Laboratory(None, tiny.CPU)
-    recipe = laboratory.recipe(run)
-    taken = laboratory.measure_functional(run, recipe)
+    measurer = RunMeasurer(None, tiny.CPU)
+    resolved = measurer.resolved(run)
+    taken = measurer.measure_functional(run, resolved)
     assert taken.arrays["rho"].shape == (3, 256)
     assert taken.facts["labels"] == list(RULES.get("dfa")().labels(2))
-    assert taken.facts["site"] == recipe.treatment.site
+    assert taken.facts["site"] == resolved.shared_options.site
     taken.save(tmp_path / "functional.npz")
     again = Measurements.load(tmp_path / "functional.npz")
     assert functional_deep(again) == functional_deep(taken)
-    np.testing.assert_array_equal(laboratory.measure_functional(run, recipe).arrays["rho"], taken.arrays["rho"])
-    assert not np.array_equal(laboratory.measure_functional(run, recipe, seed=1).arrays["rho"], taken.arrays["rho"])
+    np.testing.assert_array_equal(measurer.measure_functional(run, resolved).arrays["rho"], taken.arrays["rho"])
+    assert not np.array_equal(measurer.measure_functional(run, resolved, seed=1).arrays["rho"], taken.arrays["rho"])
     # The credit is the one whose cosine stands in the run's other measurements.
-    cosines = laboratory.measure(run, recipe).arrays["credit_cos"]
+    cosines = measurer.measure(run, resolved).arrays["credit_cos"]
     np.testing.assert_allclose(taken.arrays["credit_cos"], cosines, atol=1e-9)
     assert train_loss_change(run.log()).ok

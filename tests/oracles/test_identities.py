@@ -127,7 +127,7 @@ def test_dfa_of_logits_projects_the_gradient_of_a_squared_error(linear_case, sca
 
 @pytest.mark.parametrize(("rule", "shape", "std"), [("fa", (40, 40), 40**-0.5), ("dfa", (10, 40), 1.0)])
 def test_feedback_has_the_size_and_spread_it_is_defined_with(rule, shape, std):
-    net = tiny.recipe(rule, arch="resmlp:d=40,depth=6", data="prototypes:train=64,test=64", batch=16).net
+    net = tiny.resolved(rule, arch="resmlp:d=40,depth=6", data="prototypes:train=64,test=64", batch=16).net
     state = RULES.get(rule)().init(net, torch.Generator().manual_seed(3))
     assert len(state) == {"fa": 6, "dfa": 7}[rule]
     assert {tuple(leaf.shape) for leaf in state.values()} == {shape}
@@ -139,23 +139,23 @@ def test_feedback_has_the_size_and_spread_it_is_defined_with(rule, shape, std):
 def test_feedback_is_drawn_layer_by_layer_from_the_runs_own_stream():
     """By hand, bit for bit: a setting that is left at its default must not change anyone's B."""
     for rule, shapes, std in (("dfa", [(4, 8)] * 4, 1.0), ("fa", [(8, 8)] * 3, 8**-0.5)):
-        recipe = tiny.recipe(rule, dtype="float32")
-        stream = generator(recipe.config.seed, "feedback")
+        resolved = tiny.resolved(rule, dtype="float32")
+        stream = generator(resolved.config.seed, "feedback")
         expected = {f"B.{i}": torch.randn(shape, generator=stream) * std for i, shape in enumerate(shapes)}
-        assert tiny.same_bits(recipe.state(), expected)
+        assert tiny.same_bits(resolved.state(), expected)
 
 
 def test_credit_has_the_gradients_sign_and_scale_by_finite_differences():
     """Stepping against bp's credit lowers each sample's own loss, at the rate the credit says."""
-    recipe = tiny.recipe("bp")
-    data = recipe.source.load(None)
-    params, x, y = recipe.params(), data.train_x[:9].double(), data.train_y[:9]
-    seen = trace(recipe.net, params, x, y, [plain_linear] * recipe.net.depth, with_input=True)
+    resolved = tiny.resolved("bp")
+    data = resolved.source.load(None)
+    params, x, y = resolved.params(), data.train_x[:9].double(), data.train_y[:9]
+    seen = trace(resolved.net, params, x, y, [plain_linear] * resolved.net.depth, with_input=True)
     draws = torch.Generator().manual_seed(0)
     for layer, (h, a) in enumerate(zip(seen.states, transport(seen), strict=True)):
         v = torch.randn(h.shape, generator=draws, dtype=h.dtype)
         ups, downs = (
-            F.cross_entropy(recipe.net.forward_from(layer, params, h + t * v), y, reduction="none")
+            F.cross_entropy(resolved.net.forward_from(layer, params, h + t * v), y, reduction="none")
             for t in (1e-5, -1e-5)
         )
         torch.testing.assert_close((ups - downs) / 2e-5, (a * v).sum(-1), rtol=1e-6, atol=1e-9)

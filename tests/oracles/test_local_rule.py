@@ -53,9 +53,9 @@ def taken(net, params, x, y):
 
 
 def case(**settings):
-    recipe = tiny.recipe("local", **settings)
-    data = recipe.source.load(None)
-    return recipe, recipe.params(), recipe.state(), data.train_x[:16].double(), data.train_y[:16]
+    resolved = tiny.resolved("local", **settings)
+    data = resolved.source.load(None)
+    return resolved, resolved.params(), resolved.state(), data.train_x[:16].double(), data.train_y[:16]
 
 
 def credits_of(net, params, state, x, y):
@@ -63,13 +63,13 @@ def credits_of(net, params, state, x, y):
 
 
 def test_it_equals_bp_where_the_auxiliary_heads_are_the_head_and_the_blocks_above_do_nothing():
-    recipe, params, state, x, y = case(arch=tiny.arch("resmlp", "terminal_norm=false"))
+    resolved, params, state, x, y = case(arch=tiny.arch("resmlp", "terminal_norm=false"))
     for name in params:
         if ".w2." in name:
             params[name] = torch.zeros_like(params[name])
     state = {f"learned.{layer}.{leaf}": params[f"head.out.{leaf}"] for layer in range(3) for leaf in ("weight", "bias")}
-    credits = credits_of(recipe.net, params, state, x, y)
-    truth = transport(taken(recipe.net, params, x, y))
+    credits = credits_of(resolved.net, params, state, x, y)
+    truth = transport(taken(resolved.net, params, x, y))
     for found, right in zip(credits, truth, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-15)
         assert found.abs().min(dim=-1).values.max() > 0
@@ -99,27 +99,27 @@ def test_a_credit_is_the_gradient_of_its_states_own_auxiliary_loss(shape):
 
 
 def test_credit_below_the_top_knows_nothing_of_what_lies_above():
-    recipe, params, state, x, y = case()
-    one = credits_of(recipe.net, params, state, x, y)
+    resolved, params, state, x, y = case()
+    one = credits_of(resolved.net, params, state, x, y)
     changed = {n: leaf + 1 if n.startswith(("blocks.1", "blocks.2", "head")) else leaf for n, leaf in params.items()}
-    other = credits_of(recipe.net, changed, state, x, y)
+    other = credits_of(resolved.net, changed, state, x, y)
     assert torch.equal(one[0], other[0])
     assert torch.equal(one[1], other[1])  # h_1 is made by block 0.
     assert not torch.equal(one[2], other[2])
 
 
 def test_the_last_block_and_the_head_learn_exactly_as_under_bp():
-    recipe, params, state, x, y = case()
-    seen = taken(recipe.net, params, x, y)
-    found = local.gradients(seen, credits_of(recipe.net, params, state, x, y), "output", None, "sum")
+    resolved, params, state, x, y = case()
+    seen = taken(resolved.net, params, x, y)
+    found = local.gradients(seen, credits_of(resolved.net, params, state, x, y), "output", None, "sum")
     truth = local.gradients(seen, transport(seen), "output", None, "sum")
     for name, leaf in truth.items():
         assert torch.equal(found[name], leaf) == name.startswith(("blocks.2.", "head.")), name
 
 
 def test_the_auxiliary_losses_fall_in_training_and_are_logged():
-    recipe = tiny.recipe("local:aux_lr=0.01", lr=0.01, epochs=15)
-    driver = Single(recipe, recipe.source.load(None), tiny.CPU)
+    resolved = tiny.resolved("local:aux_lr=0.01", lr=0.01, epochs=15)
+    driver = Single(resolved, resolved.source.load(None), tiny.CPU)
     logs = [driver.train_epoch(lambda _: None)[0] for _ in range(15)]
     assert logs[-1]["aux_loss"] < 0.5 * logs[0]["aux_loss"]
     assert logs[-1]["loss"] < 0.5 * logs[0]["loss"]
@@ -127,24 +127,24 @@ def test_the_auxiliary_losses_fall_in_training_and_are_logged():
 
 
 def test_both_drivers_train_the_same_auxiliary_heads():
-    recipes = [tiny.recipe("local:aux_lr=0.01", seeds=seed) for seed in (1, 2)]
-    data = recipes[0].source.load(None)
-    together = tiny.train(Fleet(recipes, data, tiny.CPU), 2)
-    for recipe, left in zip(recipes, together, strict=True):
-        (right,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+    resolved_runs = [tiny.resolved("local:aux_lr=0.01", seeds=seed) for seed in (1, 2)]
+    data = resolved_runs[0].source.load(None)
+    together = tiny.train(Fleet(resolved_runs, data, tiny.CPU), 2)
+    for resolved, left in zip(resolved_runs, together, strict=True):
+        (right,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
         assert tiny.distance(left.state, right.state) < 1e-11
-        assert not any(torch.equal(leaf, right.state[name]) for name, leaf in recipe.state().items())
+        assert not any(torch.equal(leaf, right.state[name]) for name, leaf in resolved.state().items())
 
 
 def test_in_a_shell_the_heads_still_learn_and_the_blocks_stay():
-    recipe = tiny.recipe("local:shell=method")
-    (end,) = tiny.train(Single(recipe, recipe.source.load(None), tiny.CPU), 2)
-    assert not any(torch.equal(leaf, end.state[name]) for name, leaf in recipe.state().items())
-    assert all(torch.equal(leaf, end.params[n]) for n, leaf in recipe.params().items() if n.startswith("blocks."))
+    resolved = tiny.resolved("local:shell=method")
+    (end,) = tiny.train(Single(resolved, resolved.source.load(None), tiny.CPU), 2)
+    assert not any(torch.equal(leaf, end.state[name]) for name, leaf in resolved.state().items())
+    assert all(torch.equal(leaf, end.params[n]) for n, leaf in resolved.params().items() if n.startswith("blocks."))
 
 
 def test_its_rate_must_be_positive_and_its_site_is_the_output():
     with pytest.raises(InputError, match="aux_lr"):
-        tiny.recipe("local:aux_lr=0")
+        tiny.resolved("local:aux_lr=0")
     with pytest.raises(InputError, match="site=output only"):
-        tiny.recipe("local:site=input")
+        tiny.resolved("local:site=input")

@@ -67,11 +67,11 @@ def test_w2_starts_small_or_at_torchs_default():
 
 
 def test_a_run_with_torchs_default_reads_back_as_it_was_written():
-    recipe = tiny.recipe("bp", arch=tiny.arch("resmlp", "w2_std=none"))
-    assert recipe.net.w2_std is None
-    assert "w2_std=none" in str(recipe.config.arch)
-    assert tiny.recipe("bp", arch=str(recipe.config.arch)).config.digest() == recipe.config.digest()
-    assert resolve(RunConfig.from_json(recipe.config.to_json())).config == recipe.config
+    resolved = tiny.resolved("bp", arch=tiny.arch("resmlp", "w2_std=none"))
+    assert resolved.net.w2_std is None
+    assert "w2_std=none" in str(resolved.config.arch)
+    assert tiny.resolved("bp", arch=str(resolved.config.arch)).config.digest() == resolved.config.digest()
+    assert resolve(RunConfig.from_json(resolved.config.to_json())).config == resolved.config
 
 
 # vit_mini ------------------------------------------------------------------------------------------------------------
@@ -207,17 +207,17 @@ def test_small_cnn_equals_torchs_modules_with_batch_and_with_running_statistics(
 
 def test_backprop_trains_small_cnn_as_torch_trains_its_modules():
     """Every leaf after two epochs of torch's own loop, and the running statistics of its final weights."""
-    recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), lr=0.01, augment="none")
-    data = recipe.source.load(None)
-    start = recipe.params()
-    (found,) = tiny.train(Single(recipe, data, tiny.CPU), 2)
+    resolved = tiny.resolved("bp", arch=tiny.arch("small_cnn"), lr=0.01, augment="none")
+    data = resolved.source.load(None)
+    start = resolved.params()
+    (found,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
 
-    torch_net = TorchCNN(recipe.net, start).double().train()
-    optimiser = torch.optim.AdamW(torch_net.parameters(), lr=0.01, weight_decay=recipe.config.weight_decay)
+    torch_net = TorchCNN(resolved.net, start).double().train()
+    optimiser = torch.optim.AdamW(torch_net.parameters(), lr=0.01, weight_decay=resolved.config.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 2 * 4)
     feed = Feed(data, 16, "none", torch.float64, tiny.CPU)
     for epoch in range(2):
-        order = feed.order(recipe.config.seed, epoch)
+        order = feed.order(resolved.config.seed, epoch)
         for step in range(4):
             x, y = feed.take({name: values[step] for name, values in order.items()})
             optimiser.zero_grad()
@@ -235,22 +235,22 @@ def test_backprop_trains_small_cnn_as_torch_trains_its_modules():
 
 @pytest.mark.parametrize("make", [lambda r, d: Single(r, d, tiny.CPU), lambda r, d: Fleet([r], d, tiny.CPU)])
 def test_running_statistics_fit_the_weights_they_are_stored_with_in_a_shell_too(make):
-    recipe = tiny.recipe("bp:shell=bp", arch=tiny.arch("small_cnn"))
-    data = recipe.source.load(None)
-    driver = make(recipe, data)
+    resolved = tiny.resolved("bp:shell=bp", arch=tiny.arch("small_cnn"))
+    data = resolved.source.load(None)
+    driver = make(resolved, data)
     for epochs in (0, 1):
         (found,) = tiny.train(driver, epochs)
         feed = Feed(data, 16, "none", torch.float64, tiny.CPU)
         batches = [feed.take({"index": rows})[0] for rows in torch.arange(64).split(16)]
-        each = [recipe.net.statistics(found.params, x) for x in batches]
-        for name in recipe.net.buffers:
+        each = [resolved.net.statistics(found.params, x) for x in batches]
+        for name in resolved.net.buffers:
             assert_close(found.params[name], torch.stack([one[name] for one in each]).mean(0))
             assert f"first.{name}" not in found.moments
 
 
 def test_statistics_are_taken_over_full_batches_of_the_first_training_samples():
-    recipe = tiny.recipe("bp", arch=tiny.arch("small_cnn"), batch=48)
-    data = recipe.source.load(None)
+    resolved = tiny.resolved("bp", arch=tiny.arch("small_cnn"), batch=48)
+    data = resolved.source.load(None)
     long = replace(data, train_x=data.train_x.repeat(200, 1, 1, 1), train_y=data.train_y.repeat(200))
 
     def statistics(_params, x):
@@ -258,7 +258,7 @@ def test_statistics_are_taken_over_full_batches_of_the_first_training_samples():
 
     for samples, count in ((data, 1), (long, CALIBRATION_SAMPLES // 48)):
         found = {name: torch.zeros((), dtype=torch.float64) for name in ("largest", "size")}
-        Calibration(recipe, samples, tiny.CPU)(found, statistics)
+        Calibration(resolved, samples, tiny.CPU)(found, statistics)
         feed = Feed(samples, 48, "none", torch.float64, tiny.CPU)
         batches = [feed.take({"index": rows})[0] for rows in torch.arange(48 * count).split(48)]
         assert found["size"] == 48
@@ -303,27 +303,27 @@ def test_the_teacher_is_a_network_of_the_students_family():
 @pytest.mark.parametrize("setting", ["dim=0", "labels=1", "train=0", "branch_std=0", "teacher_seed=-1"])
 def test_the_teacher_refuses_senseless_settings(setting):
     with pytest.raises(InputError, match=setting.partition("=")[0]):
-        tiny.recipe("bp", arch="student_net", data=f"teacher:{setting}")
+        tiny.resolved("bp", arch="student_net", data=f"teacher:{setting}")
 
 
 # Rules on tokens and maps --------------------------------------------------------------------------------------------
 
 
-def credits_on(recipe, rule_name, **knobs):
+def credits_on(resolved, rule_name, **knobs):
     rule = RULES.get(rule_name)(**knobs)
-    data = recipe.source.load(None)
+    data = resolved.source.load(None)
     x, y = (data.train_x[:9].double() / 255, data.train_y[:9])
-    leaves, _ = drawn(recipe.net)
-    state = {k: v.double() for k, v in rule.init(recipe.net, torch.Generator().manual_seed(1)).items()}
-    seen = trace(recipe.net, leaves, x, y, [plain_linear] * recipe.net.depth, with_input=False)
+    leaves, _ = drawn(resolved.net)
+    state = {k: v.double() for k, v in rule.init(resolved.net, torch.Generator().manual_seed(1)).items()}
+    seen = trace(resolved.net, leaves, x, y, [plain_linear] * resolved.net.depth, with_input=False)
     rule = rule.bind({name: torch.tensor(value) for name, value in rule.knobs().items()})
-    return rule.credit(recipe.net, leaves, state, seen, {})[0], seen, state
+    return rule.credit(resolved.net, leaves, state, seen, {})[0], seen, state
 
 
 def test_dfa_broadcast_sums_over_the_tokens_to_the_projected_error_and_cls_puts_it_at_cls():
-    recipe = tiny.recipe("dfa", arch=tiny.arch("vit_mini"))
-    spread, seen, state = credits_on(recipe, "dfa")
-    at_cls, _, _ = credits_on(recipe, "dfa", credit_tokens="cls")
+    resolved = tiny.resolved("dfa", arch=tiny.arch("vit_mini"))
+    spread, seen, state = credits_on(resolved, "dfa")
+    at_cls, _, _ = credits_on(resolved, "dfa", credit_tokens="cls")
     for layer, (wide, narrow) in enumerate(zip(spread, at_cls, strict=True)):
         projected = torch.stack([state[f"B.{layer}"].T @ e for e in seen.error])
         assert_close(wide.sum(1), projected)
@@ -333,7 +333,7 @@ def test_dfa_broadcast_sums_over_the_tokens_to_the_projected_error_and_cls_puts_
 
 
 def test_fa_acts_token_by_token_and_a_cls_head_leaves_the_patches_without_credit():
-    credits, _, state = credits_on(tiny.recipe("fa", arch=tiny.arch("vit_mini")), "fa")
+    credits, _, state = credits_on(tiny.resolved("fa", arch=tiny.arch("vit_mini")), "fa")
     for layer, credit in enumerate(credits):
         assert credit[:, 0].any()
         assert not credit[:, 1:].any()
@@ -342,7 +342,7 @@ def test_fa_acts_token_by_token_and_a_cls_head_leaves_the_patches_without_credit
 
 
 def test_fa_broadcast_sends_down_an_equal_share_of_all_tokens_credit_and_leaves_the_top_exact():
-    credits, seen, state = credits_on(tiny.recipe("fa", arch=tiny.arch("vit_mini")), "fa", credit_tokens="broadcast")
+    credits, seen, state = credits_on(tiny.resolved("fa", arch=tiny.arch("vit_mini")), "fa", credit_tokens="broadcast")
     assert torch.equal(credits[-1], seen.top)
     sent = seen.top.sum(1)
     for layer in reversed(range(len(credits) - 1)):
@@ -352,14 +352,14 @@ def test_fa_broadcast_sends_down_an_equal_share_of_all_tokens_credit_and_leaves_
 
 
 def test_fa_and_dfa_on_maps():
-    recipe = tiny.recipe("fa", arch=tiny.arch("small_cnn"))
-    credits, _, state = credits_on(recipe, "fa")
-    for layer in range(recipe.net.depth):
+    resolved = tiny.resolved("fa", arch=tiny.arch("small_cnn"))
+    credits, _, state = credits_on(resolved, "fa")
+    for layer in range(resolved.net.depth):
         assert tuple(state[f"B.{layer}"].shape) == (4, 4)
         kernel = state[f"B.{layer}"][:, :, None, None]
         assert_close(credits[layer], F.conv2d(credits[layer + 1], kernel))
-    credits, seen, state = credits_on(recipe, "dfa")
-    assert direct_shape(recipe.net) == (4, 4 * 4 * 4)
+    credits, seen, state = credits_on(resolved, "dfa")
+    assert direct_shape(resolved.net) == (4, 4 * 4 * 4)
     for layer, credit in enumerate(credits):
         assert_close(credit[2].flatten(), state[f"B.{layer}"].T @ seen.error[2])
 
@@ -375,35 +375,35 @@ def test_mixing_a_vector_and_projecting_to_it_are_plain_products():
 
 @pytest.mark.parametrize("method", ["fa", "dfa:credit_tokens=cls"])
 def test_a_stem_without_credit_is_left_alone_and_that_is_said(method):
-    recipe = tiny.recipe(method, arch=tiny.arch("vit_mini"), weight_decay=0.5, lr=0.1, dtype="float32")
-    start, data = recipe.params(), recipe.source.load(None)
-    for driver in (Single(recipe, data, tiny.CPU), Fleet([recipe], data, tiny.CPU)):
+    resolved = tiny.resolved(method, arch=tiny.arch("vit_mini"), weight_decay=0.5, lr=0.1, dtype="float32")
+    start, data = resolved.params(), resolved.source.load(None)
+    for driver in (Single(resolved, data, tiny.CPU), Fleet([resolved], data, tiny.CPU)):
         (found,) = tiny.train(driver, 2)
         kept = {name for name, leaf in start.items() if torch.equal(found.params[name], leaf)}
         assert kept == {"stem.patch.weight", "stem.patch.bias", "stem.pos"}
-    subject = OwnSubject(recipe.net, start, recipe.rule, recipe.state())
+    subject = OwnSubject(resolved.net, start, resolved.rule, resolved.state())
     assert subject.skipped == ("stem not trained: the method gives stem.patch and stem.pos no credit",)
     assert subject.double().skipped == subject.skipped
 
 
 @pytest.mark.parametrize("method", ["bp", "dfa", "fa:credit_tokens=broadcast"])
 def test_a_stem_with_credit_is_trained_and_nothing_is_said(method):
-    recipe = tiny.recipe(method, arch=tiny.arch("vit_mini"))
-    (found,) = tiny.train(Single(recipe, recipe.source.load(None), tiny.CPU), 1)
-    assert not any(torch.equal(found.params[name], leaf) for name, leaf in recipe.params().items())
-    assert OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state()).skipped == ()
+    resolved = tiny.resolved(method, arch=tiny.arch("vit_mini"))
+    (found,) = tiny.train(Single(resolved, resolved.source.load(None), tiny.CPU), 1)
+    assert not any(torch.equal(found.params[name], leaf) for name, leaf in resolved.params().items())
+    assert OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state()).skipped == ()
 
 
 def test_what_is_not_defined_is_refused_with_a_sentence():
     with pytest.raises(InputError, match=r"'sham' is not defined on 'small_cnn': .*the blocks have none"):
-        tiny.recipe("sham", arch=tiny.arch("small_cnn"))
+        tiny.resolved("sham", arch=tiny.arch("small_cnn"))
     for net in ("resmlp", "small_cnn"):
         with pytest.raises(InputError, match="credit_tokens=cls chooses among tokens"):
-            tiny.recipe("dfa:credit_tokens=cls", arch=tiny.arch(net))
+            tiny.resolved("dfa:credit_tokens=cls", arch=tiny.arch(net))
         with pytest.raises(InputError, match="credit_tokens=broadcast chooses among tokens"):
-            tiny.recipe("fa:credit_tokens=broadcast", arch=tiny.arch(net))
+            tiny.resolved("fa:credit_tokens=broadcast", arch=tiny.arch(net))
     with pytest.raises(InputError, match="convolves images"):
-        tiny.recipe("bp", arch="small_cnn", data=tiny.DATA)
+        tiny.resolved("bp", arch="small_cnn", data=tiny.DATA)
 
 
 # What others build on ------------------------------------------------------------------------------------------------
@@ -431,9 +431,9 @@ def test_the_linears_inside_a_block_are_those_it_says(name):
 def test_a_step_is_counted_without_running_it(name):
     """Backprop's products are six operations for each multiplication of the forward pass; four in the stem."""
     data = "cifar10" if len(SHAPES[name]) == 3 else "teacher"
-    recipe = tiny.recipe("bp", arch=name, data=data, dtype="float32", batch=128)
-    count = count_step(recipe)
-    net, leaves = recipe.net, recipe.params()
+    resolved = tiny.resolved("bp", arch=name, data=data, dtype="float32", batch=128)
+    count = count_step(resolved)
+    net, leaves = resolved.net, resolved.params()
     weights = {name: leaf for name, leaf in leaves.items() if name.endswith("weight") and leaf.ndim > 1}
     stem, blocks, head = (
         sum(leaf.numel() for name, leaf in weights.items() if name.startswith(part))

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from walkback.training import fleet
-from walkback.training.gpu.patch_convolution import BACKWARD, LARGEST, use_patches, weight_gradient
+from walkback.training.gpu.patch_convolution import CONV_BACKWARD, LARGEST_PATCHES, patch_weight_gradient, use_patches
 from walkback.training.gpu.winograd import use_winograd
 
 
@@ -31,11 +31,13 @@ def test_it_is_the_gradient_that_torch_finds(groups, side, kernel, stride, paddi
     y = F.conv2d(x, weight, stride=stride, padding=padding, groups=groups)
     (credit,) = drawn(tuple(y.shape))
     (expected,) = torch.autograd.grad(y, weight, credit)
-    torch.testing.assert_close(weight_gradient(credit, x, kernel, stride, padding, groups), expected)
+    torch.testing.assert_close(patch_weight_gradient(credit, x, kernel, stride, padding, groups), expected)
 
 
 def pullback(x, weight, credit, mask=(False, True, True), groups=3, dilation=(1, 1)):
-    back = BACKWARD(credit, x, weight, [len(weight)], [2, 2], [1, 1], list(dilation), False, [0, 0], groups, list(mask))
+    back = CONV_BACKWARD(
+        credit, x, weight, [len(weight)], [2, 2], [1, 1], list(dilation), False, [0, 0], groups, list(mask)
+    )
     return [gradient for gradient, wanted in zip(back, mask, strict=True) if wanted]
 
 
@@ -59,7 +61,7 @@ def test_a_program_is_rewritten_with_its_biass_gradient(mask):
         (sizes(), {"mask": (True, True, True)}),
         (sizes(), {"mask": (False, False, True)}),
         (sizes(groups=1), {"groups": 1}),
-        (sizes(inner=LARGEST // 9 + 1), {}),
+        (sizes(inner=LARGEST_PATCHES // 9 + 1), {}),
         (drawn((2, 9, 8, 8), (12, 3, 3, 3), (2, 12, 3, 3)), {"dilation": (2, 2)}),
     ],
     ids=["input's gradient", "no gradient", "one model", "large patches", "dilated"],
@@ -73,7 +75,7 @@ def test_others_are_left_alone(inputs, settings):
 
 @pytest.mark.parametrize("method", ["bp", "dfa:shell=method"])
 def test_a_fleets_step_is_the_same_with_its_stem_by_patches(method, monkeypatch):
-    recipes = [tiny.recipe(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
+    resolved_runs = [tiny.resolved(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
     traced = []
     flat = fleet.flat_program
 
@@ -82,7 +84,7 @@ def test_a_fleets_step_is_the_same_with_its_stem_by_patches(method, monkeypatch)
         return traced[-1][0]
 
     monkeypatch.setattr(fleet, "flat_program", kept)
-    driver = fleet.Fleet(recipes, recipes[0].source.load(None), tiny.CPU)
+    driver = fleet.Fleet(resolved_runs, resolved_runs[0].source.load(None), tiny.CPU)
     driver.train_epoch(lambda _steps: None)
     ((program, inputs),) = traced
     expected = tree_leaves(program(*inputs))

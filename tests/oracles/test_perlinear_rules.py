@@ -55,26 +55,26 @@ class NoLinears(Wide):
 
 def case(name: str, **settings):
     """A rule on the tiny network, with worn parameters of which some are negative and some positive."""
-    recipe = tiny.recipe(name, **settings)
-    data = recipe.source.load(None)
+    resolved = tiny.resolved(name, **settings)
+    data = resolved.source.load(None)
     draws = torch.Generator().manual_seed(5)
-    params = {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in recipe.params().items()}
-    return recipe, params, data.train_x[:16].double(), data.train_y[:16]
+    params = {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in resolved.params().items()}
+    return resolved, params, data.train_x[:16].double(), data.train_y[:16]
 
 
-def credits_of(recipe, params, state, noise, x, y):
-    linears = recipe.rule.linears(recipe.net, state, noise)
-    seen = trace(recipe.net, params, x, y, linears, with_input=True)
-    return seen, recipe.rule.credit(recipe.net, params, state, seen, noise)[0]
+def credits_of(resolved, params, state, noise, x, y):
+    linears = resolved.rule.linears(resolved.net, state, noise)
+    seen = trace(resolved.net, params, x, y, linears, with_input=True)
+    return seen, resolved.rule.credit(resolved.net, params, state, seen, noise)[0]
 
 
-def bp_of(recipe, params, x, y):
-    return transport(trace(recipe.net, params, x, y, [plain_linear] * recipe.net.depth, with_input=True))
+def bp_of(resolved, params, x, y):
+    return transport(trace(resolved.net, params, x, y, [plain_linear] * resolved.net.depth, with_input=True))
 
 
-def held(recipe, params, kind):
+def held(resolved, params, kind):
     """State and noise that make the rule's feedback the transposed weight."""
-    leaves = {key: params[f"blocks.{key}.weight"].mT for key, _, _ in keys(recipe.net)}
+    leaves = {key: params[f"blocks.{key}.weight"].mT for key, _, _ in keys(resolved.net)}
     made = {
         "usf": ({}, {}),
         "frsf": ({f"magnitude.{key}": leaf.abs() for key, leaf in leaves.items()}, {}),
@@ -86,26 +86,26 @@ def held(recipe, params, kind):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_with_the_transposed_weight_as_feedback_it_equals_bp(name):
-    recipe, params, x, y = case(name)
+    resolved, params, x, y = case(name)
     if name == "usf":  # Its feedback is the weight where every weight has the one magnitude it knows.
-        for key, _, fan_out in keys(recipe.net):
+        for key, _, fan_out in keys(resolved.net):
             params[f"blocks.{key}.weight"] = params[f"blocks.{key}.weight"].sign() / math.sqrt(fan_out)
-    seen, credits = credits_of(recipe, params, *held(recipe, params, name), x, y)
-    for found, expected in zip(credits, bp_of(recipe, params, x, y), strict=True):
+    seen, credits = credits_of(resolved, params, *held(resolved, params, name), x, y)
+    for found, expected in zip(credits, bp_of(resolved, params, x, y), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
-    truth = grad(lambda leaves: F.cross_entropy(recipe.net.forward(leaves, x), y))(params)
+    truth = grad(lambda leaves: F.cross_entropy(resolved.net.forward(leaves, x), y))(params)
     assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-12
 
 
-def by_hand(recipe, params, matrices, x, y):
+def by_hand(resolved, params, matrices, x, y):
     """Credits and W1's and W2's gradients with these matrices [fan_in, fan_out] on the way back, written out."""
-    states = [recipe.net.stem(part(params, "stem"), x)]
-    for block in range(recipe.net.depth):
-        states.append(states[-1] + recipe.net.branch(part(params, f"blocks.{block}"), states[-1]))
+    states = [resolved.net.stem(part(params, "stem"), x)]
+    for block in range(resolved.net.depth):
+        states.append(states[-1] + resolved.net.branch(part(params, f"blocks.{block}"), states[-1]))
     top = states[-1].clone().requires_grad_()
-    losses = F.cross_entropy(recipe.net.head(part(params, "head"), top), y, reduction="sum")
+    losses = F.cross_entropy(resolved.net.head(part(params, "head"), top), y, reduction="sum")
     credits, gradients = [torch.autograd.grad(losses, top)[0]], {}
-    for block in reversed(range(recipe.net.depth)):
+    for block in reversed(range(resolved.net.depth)):
         leaves = part(params, f"blocks.{block}")
         norm = (leaves["norm.weight"], leaves["norm.bias"])
         z, back = vjp(lambda h, norm=norm: F.layer_norm(h, h.shape[-1:], *norm), states[block])
@@ -120,10 +120,10 @@ def by_hand(recipe, params, matrices, x, y):
     return credits, gradients
 
 
-def used(name, recipe, params, state, noise):
+def used(name, resolved, params, state, noise):
     """The matrices the definition names."""
     found = {}
-    for key, _, fan_out in keys(recipe.net):
+    for key, _, fan_out in keys(resolved.net):
         signs = params[f"blocks.{key}.weight"].T.sign()
         found[key] = {
             "usf": lambda s=signs, n=fan_out: s / math.sqrt(n),
@@ -136,10 +136,10 @@ def used(name, recipe, params, state, noise):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_credits_and_weight_gradients_are_those_formed_by_hand(name):
-    recipe, params, x, y = case(name)
-    state, noise = recipe.state(), recipe.noise(0, 0)
-    seen, credits = credits_of(recipe, params, state, noise, x, y)
-    expected, gradients = by_hand(recipe, params, used(name, recipe, params, state, noise), x, y)
+    resolved, params, x, y = case(name)
+    state, noise = resolved.state(), resolved.noise(0, 0)
+    seen, credits = credits_of(resolved, params, state, noise, x, y)
+    expected, gradients = by_hand(resolved, params, used(name, resolved, params, state, noise), x, y)
     for found, right in zip(credits, expected, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-14)
     made = local.gradients(seen, credits, "output", None, "sum")
@@ -148,9 +148,9 @@ def test_credits_and_weight_gradients_are_those_formed_by_hand(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_top_credit_is_exact_and_those_below_are_not(name):
-    recipe, params, x, y = case(name)
-    _, credits = credits_of(recipe, params, recipe.state(), recipe.noise(0, 0), x, y)
-    truth = bp_of(recipe, params, x, y)
+    resolved, params, x, y = case(name)
+    _, credits = credits_of(resolved, params, resolved.state(), resolved.noise(0, 0), x, y)
+    truth = bp_of(resolved, params, x, y)
     assert torch.equal(credits[-1], truth[-1])
     for found, right in zip(credits[:-1], truth[:-1], strict=True):
         assert (F.cosine_similarity(found, right) < 0.9999).all()
@@ -158,21 +158,22 @@ def test_the_top_credit_is_exact_and_those_below_are_not(name):
 
 @pytest.mark.parametrize("name", SIGNED)
 def test_after_training_the_signs_used_are_those_of_the_weights_as_they_are_now(name):
-    recipe = tiny.recipe(name, lr=0.03, epochs=4)
-    data = recipe.source.load(None)
-    start = recipe.params()
-    (end,) = tiny.train(Single(recipe, data, tiny.CPU), 4)
-    x, y, noise = data.train_x[:16].double(), data.train_y[:16], recipe.noise(3, 5)
+    resolved = tiny.resolved(name, lr=0.03, epochs=4)
+    data = resolved.source.load(None)
+    start = resolved.params()
+    (end,) = tiny.train(Single(resolved, data, tiny.CPU), 4)
+    x, y, noise = data.train_x[:16].double(), data.train_y[:16], resolved.noise(3, 5)
     if name == "frsf":
-        assert tiny.same_bits(end.state, recipe.state())
+        assert tiny.same_bits(end.state, resolved.state())
     flipped = {
-        key: (end.params[f"blocks.{key}.weight"] * start[f"blocks.{key}.weight"] < 0) for key, _, _ in keys(recipe.net)
+        key: (end.params[f"blocks.{key}.weight"] * start[f"blocks.{key}.weight"] < 0)
+        for key, _, _ in keys(resolved.net)
     }
     assert all(signs.sum() >= 3 for signs in flipped.values())
-    _, credits = credits_of(recipe, end.params, end.state, noise, x, y)
-    now, _ = by_hand(recipe, end.params, used(name, recipe, end.params, end.state, noise), x, y)
-    then, _ = by_hand(recipe, end.params, used(name, recipe, start, end.state, noise), x, y)
-    for layer in range(recipe.net.depth):
+    _, credits = credits_of(resolved, end.params, end.state, noise, x, y)
+    now, _ = by_hand(resolved, end.params, used(name, resolved, end.params, end.state, noise), x, y)
+    then, _ = by_hand(resolved, end.params, used(name, resolved, start, end.state, noise), x, y)
+    for layer in range(resolved.net.depth):
         torch.testing.assert_close(credits[layer], now[layer], rtol=1e-9, atol=1e-14)
         assert (credits[layer] - then[layer]).norm() > 0.1 * credits[layer].norm()
 
@@ -198,7 +199,7 @@ def test_feedback_has_its_shape_and_one_size_for_all_rules(name):
 
 
 def test_frsf_keeps_its_magnitudes_and_brsf_draws_them_anew_each_step():
-    fixed, fresh = tiny.recipe("frsf"), tiny.recipe("brsf")
+    fixed, fresh = tiny.resolved("frsf"), tiny.resolved("brsf")
     assert fixed.noise(0, 0) == {}
     assert fresh.state() == {}
     first, again, next_step, next_epoch = (fresh.noise(*when) for when in [(0, 0), (0, 0), (0, 1), (1, 0)])
@@ -216,43 +217,45 @@ def test_it_is_refused_where_blocks_have_no_linears_and_at_the_input_site(name):
     assert reason is not None
     assert "Linears" in reason
     with pytest.raises(InputError, match="site=output only"):
-        tiny.recipe(f"{name}:site=input")
+        tiny.resolved(f"{name}:site=input")
     with pytest.raises(InputError, match="scale"):
-        tiny.recipe(f"{name}:scale=unit_error")
+        tiny.resolved(f"{name}:scale=unit_error")
 
 
-def drivers(recipes, data):
-    return [Fleet(recipes, data, tiny.CPU), Single(recipes[0], data, tiny.CPU)]
+def drivers(resolved_runs, data):
+    return [Fleet(resolved_runs, data, tiny.CPU), Single(resolved_runs[0], data, tiny.CPU)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kp_starting_at_the_weights_stays_there_to_the_bit_and_trains_like_bp(dtype):
-    recipe, other = (tiny.recipe("kp", seeds=seed, dtype=dtype, weight_decay=0.3, lr=0.02) for seed in (1, 2))
-    data = recipe.source.load(None)
-    bp = tiny.recipe("bp", dtype=dtype, weight_decay=0.3, lr=0.02)
+    resolved, other = (tiny.resolved("kp", seeds=seed, dtype=dtype, weight_decay=0.3, lr=0.02) for seed in (1, 2))
+    data = resolved.source.load(None)
+    bp = tiny.resolved("bp", dtype=dtype, weight_decay=0.3, lr=0.02)
     (expected,) = tiny.train(Single(bp, data, tiny.CPU), 2)
-    for driver in drivers([recipe, other], data):
+    for driver in drivers([resolved, other], data):
         snapshots = driver.snapshots()
         for index, shot in enumerate(snapshots):
-            snapshots[index] = replace(shot, state=held(recipe, shot.params, "kp")[0])
+            snapshots[index] = replace(shot, state=held(resolved, shot.params, "kp")[0])
         driver.restore(snapshots)
         end = tiny.train(driver, 2)[0]
-        assert not tiny.same_bits(end.params, recipe.params())
-        assert tiny.same_bits(end.state, held(recipe, end.params, "kp")[0])
+        assert not tiny.same_bits(end.params, resolved.params())
+        assert tiny.same_bits(end.state, held(resolved, end.params, "kp")[0])
         if dtype == "float64":
             assert tiny.distance(end.params, expected.params) < 1e-9
 
 
 def test_kp_contracts_to_the_weights_by_the_decay_alone():
-    recipe, other = (tiny.recipe("kp", seeds=seed, weight_decay=2.0, lr=0.05) for seed in (1, 2))
-    data = recipe.source.load(None)
-    steps = 2 * (recipe.source.train_size // recipe.config.batch)
-    factor = math.prod(1 - cosine(recipe.config.lr, done, steps) * recipe.config.weight_decay for done in range(steps))
+    resolved, other = (tiny.resolved("kp", seeds=seed, weight_decay=2.0, lr=0.05) for seed in (1, 2))
+    data = resolved.source.load(None)
+    steps = 2 * (resolved.source.train_size // resolved.config.batch)
+    factor = math.prod(
+        1 - cosine(resolved.config.lr, done, steps) * resolved.config.weight_decay for done in range(steps)
+    )
     assert 0.4 < factor < 0.7
-    first, truth = recipe.state(), held(recipe, recipe.params(), "kp")[0]
-    for driver in drivers([recipe, other], data):
+    first, truth = resolved.state(), held(resolved, resolved.params(), "kp")[0]
+    for driver in drivers([resolved, other], data):
         end = tiny.train(driver, 2)[0]
-        now = held(recipe, end.params, "kp")[0]
+        now = held(resolved, end.params, "kp")[0]
         for name in first:
             torch.testing.assert_close(
                 end.state[name] - now[name], factor * (first[name] - truth[name]), rtol=1e-9, atol=1e-12
@@ -260,7 +263,7 @@ def test_kp_contracts_to_the_weights_by_the_decay_alone():
 
 
 def test_kp_feedback_of_frozen_blocks_does_not_move():
-    shell, free = (tiny.recipe(text, weight_decay=0.5, lr=0.1) for text in ("kp:shell=method", "kp"))
+    shell, free = (tiny.resolved(text, weight_decay=0.5, lr=0.1) for text in ("kp:shell=method", "kp"))
     data = shell.source.load(None)
     beside, moved = tiny.train(Fleet([shell, free], data, tiny.CPU), 2)
     (alone,) = tiny.train(Single(shell, data, tiny.CPU), 2)
@@ -280,10 +283,10 @@ def test_following_is_decay_and_increment():
 
 def test_other_magnitudes_of_frsf_are_no_null():
     """They come with the weights' signs, so they align as well as its own: nothing to hold its alignment against."""
-    recipe = tiny.recipe("frsf")
-    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    resolved = tiny.resolved("frsf")
+    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     assert subject.fresh_state(0) is None
     assert any(sentence.startswith("fresh feedback: ") for sentence in subject.skipped)
-    own = OwnSubject(recipe.net, recipe.params(), tiny.recipe("kp").rule, tiny.recipe("kp").state())
+    own = OwnSubject(resolved.net, resolved.params(), tiny.resolved("kp").rule, tiny.resolved("kp").state())
     assert own.fresh_state(0) is not None
     assert own.skipped == ()

@@ -18,13 +18,13 @@ NETS = pytest.mark.parametrize("net", ["resmlp", "student_net", "vit_mini"])
 
 
 def case(arch, count=12, dtype="float64", **settings):
-    recipe = tiny.recipe("bp", arch=arch, dtype=dtype, **settings)
-    data = recipe.source.load(None)
+    resolved = tiny.resolved("bp", arch=arch, dtype=dtype, **settings)
+    data = resolved.source.load(None)
     x = data.train_x[:count]
-    x = (x.double() / 255 - 0.5 if x.dtype == torch.uint8 else x).to(recipe.dtype)
+    x = (x.double() / 255 - 0.5 if x.dtype == torch.uint8 else x).to(resolved.dtype)
     draws = torch.Generator().manual_seed(5)
-    params = {n: v + 0.1 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in recipe.params().items()}
-    return recipe.net, params, x, data.train_y[:count]
+    params = {n: v + 0.1 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in resolved.params().items()}
+    return resolved.net, params, x, data.train_y[:count]
 
 
 def estimates(rule, net, params, x, y, seed=0):
@@ -140,7 +140,7 @@ def test_a_state_of_zeros_is_shaken_all_the_same():
 @pytest.mark.parametrize("name", ["node_perturbation", "forward_gradient"])
 def test_what_it_is_not_defined_for_is_refused_with_a_sentence(name):
     with pytest.raises(InputError, match="statistics of the batch"):
-        tiny.recipe(name, arch=tiny.arch("small_cnn"))
+        tiny.resolved(name, arch=tiny.arch("small_cnn"))
     for bad in ("draws=0", *(["sigma=0", "sigma=-1"] if name == "node_perturbation" else [])):
         with pytest.raises(InputError, match=name):
-            tiny.recipe(f"{name}:{bad}")
+            tiny.resolved(f"{name}:{bad}")

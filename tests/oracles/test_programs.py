@@ -11,8 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import tiny
 from walkback.training import fleet as fleets
 from walkback.training.fleet import Fleet
-from walkback.training.gpu.graph_program import flat_program, pays
-from walkback.training.gpu.split_matmul import LEAST_TERMS, TILES, parts, split_products
+from walkback.training.gpu.graph_program import compiling_pays, trace_program
+from walkback.training.gpu.split_matmul import LEAST_TERMS, TILES, parts, split_matmuls
 from walkback.training.gpu.winograd import eligible, operations
 
 
@@ -22,7 +22,7 @@ def test_a_product_cut_into_parts_is_the_same_product(batch, rows, terms, column
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(batch, terms, size, generator=generator).double() for size in (rows, columns))
     program = make_fx(lambda a, b: torch.bmm(a.mT, b))(left, right)
-    cut = split_products(program)
+    cut = split_matmuls(program)
     program.recompile()
     assert cut == (parts(batch, rows, terms, columns) > 1)
     exact = torch.bmm(left.mT, right)
@@ -40,34 +40,34 @@ def test_operands_that_would_be_copied_are_left_alone():
     left, right = torch.randn(2, 8, 4096), torch.randn(2, 8, 4096)
     program = make_fx(lambda a, b: torch.bmm(a, b.mT))(left, right)
     assert parts(2, 8, 4096, 8) > 1
-    assert split_products(program) == 0
+    assert split_matmuls(program) == 0
 
 
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini"])
 def test_a_fleet_with_cut_products_trains_the_same_networks(net, monkeypatch):
     monkeypatch.setattr("walkback.training.gpu.split_matmul.LEAST_TERMS", 2)
-    recipes = [tiny.recipe(method, arch=tiny.arch(net)) for method in ("bp", "bp:shell=bp")]
-    data = recipes[0].source.load(None)
-    plain = tiny.train(Fleet(recipes, data, tiny.CPU), 2)
+    resolved_runs = [tiny.resolved(method, arch=tiny.arch(net)) for method in ("bp", "bp:shell=bp")]
+    data = resolved_runs[0].source.load(None)
+    plain = tiny.train(Fleet(resolved_runs, data, tiny.CPU), 2)
     cut = []
 
     def cutting(function, inputs):
-        program = flat_program(function, inputs)
-        cut.append(split_products(program))
+        program = trace_program(function, inputs)
+        cut.append(split_matmuls(program))
         program.recompile()
         return program
 
     monkeypatch.setattr(fleets, "flat_program", cutting)
-    for left, right in zip(tiny.train(Fleet(recipes, data, tiny.CPU), 2), plain, strict=True):
+    for left, right in zip(tiny.train(Fleet(resolved_runs, data, tiny.CPU), 2), plain, strict=True):
         assert tiny.distance(left.params, right.params) < 1e-11
     assert cut[0] > 0
 
 
 def test_compiling_pays_for_many_steps_only():
-    program = flat_program(lambda x: ((x * 2).sin() + 1).exp().sum(), (torch.randn(1000),))
-    assert not pays(program, 1)
-    assert not pays(program, 1000)
-    assert pays(program, 10**8)
+    program = trace_program(lambda x: ((x * 2).sin() + 1).exp().sum(), (torch.randn(1000),))
+    assert not compiling_pays(program, 1)
+    assert not compiling_pays(program, 1000)
+    assert compiling_pays(program, 10**8)
 
 
 def test_compiling_pays_sooner_where_convolutions_become_winograds():
@@ -75,8 +75,8 @@ def test_compiling_pays_sooner_where_convolutions_become_winograds():
     x, kernel = torch.randn(64, 32, 16, 16), torch.randn(32, 32, 3, 3)
 
     def enough(padding):
-        program = flat_program(lambda x, kernel: torch.conv2d(x, kernel, padding=padding).relu(), (x, kernel))
-        return next(steps for steps in (10**power for power in range(1, 9)) if pays(program, steps))
+        program = trace_program(lambda x, kernel: torch.conv2d(x, kernel, padding=padding).relu(), (x, kernel))
+        return next(steps for steps in (10**power for power in range(1, 9)) if compiling_pays(program, steps))
 
     assert enough(padding=1) < enough(padding=0)
 
@@ -90,7 +90,7 @@ def test_a_direct_convolutions_operations_are_those_counted_by_hand():
         return torch.autograd.grad(y.sum(), (x, kernel))
 
     once = 2 * 5 * 3 * 8 * 6 * 4 * 9
-    assert [operations(node) for node in eligible(flat_program(both, (x, kernel)))] == [once, 2 * once]
+    assert [operations(node) for node in eligible(trace_program(both, (x, kernel)))] == [once, 2 * once]
 
 
 def test_a_program_lacks_what_nothing_needs():
@@ -98,8 +98,8 @@ def test_a_program_lacks_what_nothing_needs():
 
     def products(*methods):
         found = []
-        recipes = [tiny.recipe(method) for method in methods]
-        fleet = Fleet(recipes, recipes[0].source.load(None), tiny.CPU)
+        resolved_runs = [tiny.resolved(method) for method in methods]
+        fleet = Fleet(resolved_runs, resolved_runs[0].source.load(None), tiny.CPU)
         fleet.train_epoch(lambda _: None)
         found = [node for node in fleet._program.graph.nodes if node.target is torch.ops.aten.bmm.default]
         return len(found)

@@ -12,7 +12,14 @@ from torch.utils._pytree import tree_leaves
 
 import tiny
 from walkback.training import fleet
-from walkback.training.gpu.winograd import chunks, convolve, input_gradient, kernel_lift, use_winograd, weight_gradient
+from walkback.training.gpu.winograd import (
+    chunks,
+    convolve,
+    input_gradient,
+    kernel_lift,
+    use_winograd,
+    winograd_weight_gradient,
+)
 
 SIDE = st.integers(1, 9)
 FEW = st.integers(1, 4)
@@ -24,7 +31,7 @@ def passes(x, weight, credit, groups):
     return (
         convolve(x, weight, groups, lift),
         input_gradient(credit, weight, groups, lift),
-        weight_gradient(credit, x, groups, lift),
+        winograd_weight_gradient(credit, x, groups, lift),
     )
 
 
@@ -153,7 +160,7 @@ def test_an_inputs_tiles_are_made_once_for_the_forward_pass_and_the_weight_gradi
     ],
 )
 def test_a_fleets_step_is_the_same_with_winograds_convolutions(method, monkeypatch):
-    recipes = [tiny.recipe(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
+    resolved_runs = [tiny.resolved(method, arch=tiny.arch("small_cnn"), seeds=seed) for seed in (1, 2, 3)]
     traced = []
 
     def kept(function, inputs):
@@ -161,7 +168,7 @@ def test_a_fleets_step_is_the_same_with_winograds_convolutions(method, monkeypat
         return traced[-1][0]
 
     monkeypatch.setattr(fleet, "flat_program", kept)
-    driver = fleet.Fleet(recipes, recipes[0].source.load(None), tiny.CPU)
+    driver = fleet.Fleet(resolved_runs, resolved_runs[0].source.load(None), tiny.CPU)
     driver.train_epoch(lambda _steps: None)
     ((program, inputs),) = traced
     expected = tree_leaves(program(*inputs))

@@ -6,11 +6,20 @@ from collections.abc import Sequence
 
 from walkback.core.configuration import RunConfig
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Grid, Plot, Series, Story, Table
+from walkback.report.study_report import CellGrid, Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Results
 from walkback_papers.scale import Place, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, fires, first_epoch, label, numbers, over_seeds, story, verdict
+from walkback_papers.tables import (
+    alarm,
+    caption,
+    first_alarm,
+    make_study_report,
+    mean_cell,
+    method_label,
+    numbers_cell,
+    verdict_cell,
+)
 
 SCALE = Scale(
     name="smoke",
@@ -33,30 +42,30 @@ class Mini(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return scale.runs(list(self.methods))
 
-    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+    def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
         return [(config, (0, 1, 2)) for config in scale.runs(["dfa"])]
 
     def functional(self, scale: Scale) -> list[RunConfig]:
         return scale.runs(["dfa"])
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         methods = results.by_method(self.runs(scale))
         cases = [case for found in methods.values() for case in found]
         (looked_at,) = results.cases(scale.runs(["dfa"]))
         rows = tuple(
             (
-                Cell(label(method)),
-                over_seeds([case.accuracy for case in found], ".3f"),
-                over_seeds(found[0].report.evidence.frozen.get("method_shell", ()), ".3f"),
-                numbers(found, lambda case: case.report.quantities.aggregates.a1, "+.3f"),
-                Cell(str(first_epoch(found[0], fires("D1", found[0].report.thresholds)) or "never")),
-                verdict(found, "three"),
+                Cell(method_label(method)),
+                mean_cell([case.accuracy for case in found], ".3f"),
+                mean_cell(found[0].report.evidence.frozen.get("method_shell", ()), ".3f"),
+                numbers_cell(found, lambda case: case.report.quantities.aggregates.a1, "+.3f"),
+                Cell(str(first_alarm(found[0], alarm("D1", found[0].report.thresholds)) or "never")),
+                verdict_cell(found, "three"),
                 Cell(f"{found[0].log[0]['loss']:.3f}", found[0].log[0]["loss"]),
             )
             for method, found in methods.items()
         )
         curves = tuple(
-            Series(label(method), range(1, 4), [row["test_acc"] for row in found[0].log])
+            Series(method_label(method), range(1, 4), [row["test_acc"] for row in found[0].log])
             for method, found in methods.items()
         )
         early = [float(looked_at.close(epoch).arrays["grad_norm"][-1].mean()) for epoch in (1, 2)]
@@ -64,9 +73,9 @@ class Mini(Study):
         verdicts = tuple((found[0].report.verdict,) for found in methods.values())
         plots = (
             Plot("Accuracy", "epoch", "test accuracy", curves, levels={"chance": 0.25}),
-            Grid("Verdicts", ("three",), tuple(map(label, methods)), verdicts),
+            CellGrid("Verdicts", ("three",), tuple(map(method_label, methods)), verdicts),
         )
-        return story(
+        return make_study_report(
             self.name,
             "Mini",
             "Does the framework work?",

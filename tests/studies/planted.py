@@ -23,13 +23,13 @@ from fake_measurements import fake
 from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
 from walkback.report.save import MEASUREMENTS
-from walkback.report.study_report import Finding, Story, Table
+from walkback.report.study_report import Finding, StudyReport, Table
 from walkback.runs import store
-from walkback.runs.baselines import baselines
-from walkback.runs.measurement_files import CLOSELY, FUNCTIONAL
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.runs.baselines import baselines_of
+from walkback.runs.measurement_files import EPOCHS_FOLDER, FUNCTIONAL
+from walkback.training.resolved_run import ResolvedRun, resolve
 from walkback_papers.results import Results
-from walkback_papers.tables import label
+from walkback_papers.tables import method_label
 
 PerSeed = float | Sequence[float]
 """One value for all configurations, or one for each in the order given."""
@@ -71,11 +71,11 @@ class Bed:
         # Nothing here must survive a power cut.
         with patch("os.fsync"):
             for place, config in enumerate(configs):
-                recipe = resolve(config)
-                self._grow(recipe, _of(accuracy, place), look, log, close, functional, weights)
-                beside = baselines(recipe) if given else {}
+                resolved = resolve(config)
+                self._grow(resolved, _of(accuracy, place), look, log, close, functional, weights)
+                beside = baselines_of(resolved) if given else {}
                 for name, values in given.items():
-                    if name in beside and beside[name].name != recipe.name:
+                    if name in beside and beside[name].name != resolved.name:
                         self._grow(beside[name], _of(values, place), None, (), None, None)
 
     def results(self) -> Results:
@@ -84,7 +84,7 @@ class Bed:
 
     def _grow(
         self,
-        recipe: Recipe,
+        resolved: ResolvedRun,
         accuracy: float,
         look: Look | None,
         log: Sequence[Mapping[str, Any]],
@@ -92,24 +92,24 @@ class Bed:
         functional: Mapping[str, Any] | None,
         weights: tuple[float, float] | None = None,
     ) -> None:
-        path = self.folder / recipe.name
+        path = self.folder / resolved.name
         if not path.exists():
-            store.create(path, _record(recipe))
+            store.create_run(path, _record(resolved))
         run = store.open_run(path, without=(store.MODEL, store.RULE))
         run.truncate_log(0)
         for row in log:
             run.append_log(row)
-        run.finish({}, {}, {"test_acc": float(accuracy), "epochs": recipe.config.epochs}, {"seconds": 1.0})
-        _moved(recipe, _measured(recipe, look or {}), weights).save(path / MEASUREMENTS)
+        run.finish({}, {}, {"test_acc": float(accuracy), "epochs": resolved.config.epochs}, {"seconds": 1.0})
+        _moved(resolved, _measured(resolved, look or {}), weights).save(path / MEASUREMENTS)
         if close:
-            (path / CLOSELY).mkdir(exist_ok=True)
+            (path / EPOCHS_FOLDER).mkdir(exist_ok=True)
         for epoch, seen in (close or {}).items():
-            _measured(recipe, seen).save(path / CLOSELY / f"{epoch:04d}.npz")
+            _measured(resolved, seen).save(path / EPOCHS_FOLDER / f"{epoch:04d}.npz")
         if functional is not None:
-            _finite(recipe, functional).save(path / FUNCTIONAL)
+            _finite(resolved, functional).save(path / FUNCTIONAL)
 
 
-def sight(epoch: int, growth: float = 1.3, grad: float = 4e-4, accuracy: float = 0.5, **more: Any) -> dict[str, Any]:
+def reading(epoch: int, growth: float = 1.3, grad: float = 4e-4, accuracy: float = 0.5, **more: Any) -> dict[str, Any]:
     """A row of a run's log; `growth` and `grad` are what D1 and D2 look at. Layers are those of four blocks."""
     row = {
         "epoch": epoch,
@@ -126,19 +126,19 @@ def sight(epoch: int, growth: float = 1.3, grad: float = 4e-4, accuracy: float =
     return row | more
 
 
-def holds(story: Story, words: str) -> bool | None:
+def holds(study_report: StudyReport, words: str) -> bool | None:
     """Whether the one finding whose claim contains these words holds."""
-    return finding(story, words).holds
+    return finding(study_report, words).holds
 
 
-def finding(story: Story, words: str) -> Finding:
-    (found,) = [each for each in story.findings if words in each.claim]
+def finding(study_report: StudyReport, words: str) -> Finding:
+    (found,) = [each for each in study_report.findings if words in each.claim]
     return found
 
 
-def cells(story: Story, table: str, column: str) -> dict[str, str]:
+def cells(study_report: StudyReport, table: str, column: str) -> dict[str, str]:
     """One column of a table, by what stands in its first."""
-    found = _table(story, table)
+    found = _table(study_report, table)
     place = found.heads.index(column)
     return {row[0].text: row[place].text for row in found.rows}
 
@@ -148,8 +148,8 @@ def shifted(configs: Sequence[RunConfig], **changes: Any) -> list[RunConfig]:
     return [replace(config, **changes) for config in configs]
 
 
-def _table(story: Story, name: str) -> Table:
-    (found,) = [table for table in story.tables if table.name == name]
+def _table(study_report: StudyReport, name: str) -> Table:
+    (found,) = [table for table in study_report.tables if table.name == name]
     return found
 
 
@@ -157,49 +157,49 @@ def _of(values: PerSeed, place: int) -> float:
     return float(values[place]) if isinstance(values, Sequence) else float(values)
 
 
-def _record(recipe: Recipe) -> dict[str, Any]:
+def _record(resolved: ResolvedRun) -> dict[str, Any]:
     return {
         "device": "cpu: planted",
-        "run": recipe.name,
-        "method": recipe.method,
-        "seed": recipe.config.seed,
-        "config": recipe.config.to_json(),
-        "digest": recipe.config.digest(),
+        "run": resolved.name,
+        "method": resolved.method,
+        "seed": resolved.config.seed,
+        "config": resolved.config.to_json(),
+        "digest": resolved.config.digest(),
         "rule_has_state": False,
         "data": {"digest": "planted"},
         "versions": {},
     }
 
 
-def _measured(recipe: Recipe, look: Look) -> Measurements:
-    labels = [label or "none" for label in recipe.rule.labels(recipe.net.depth)]
-    taken = look if isinstance(look, Measurements) else _fake(recipe, dict(look), labels)
-    facts = {"measured_on": "nothing", "files": {}, "labels": labels, "site": recipe.treatment.site}
+def _measured(resolved: ResolvedRun, look: Look) -> Measurements:
+    labels = [label or "none" for label in resolved.rule.labels(resolved.net.depth)]
+    taken = look if isinstance(look, Measurements) else _fake(resolved, dict(look), labels)
+    facts = {"measured_on": "nothing", "files": {}, "labels": labels, "site": resolved.shared_options.site}
     # Half of all test samples are right: what an interval over samples needs, for one seed alone.
     arrays = {"test_correct": np.tile([0.0, 1.0], 512), **taken.arrays}
     return Measurements(arrays, {**taken.facts, **facts})
 
 
-def _moved(recipe: Recipe, taken: Measurements, weights: tuple[float, float] | None) -> Measurements:
+def _moved(resolved: ResolvedRun, taken: Measurements, weights: tuple[float, float] | None) -> Measurements:
     """The same with the sizes of the parameters: their real names, and their real sizes at the start."""
     if weights is None:
         return taken
-    first = np.array([float(leaf.double().norm()) for leaf in recipe.params().values()])
+    first = np.array([float(leaf.double().norm()) for leaf in resolved.params().values()])
     sizes = {"weight_first": first, "weight_moved": weights[0] * first, "weight_last": weights[1] * first}
-    return Measurements({**taken.arrays, **sizes}, {**taken.facts, "leaves": list(recipe.params())})
+    return Measurements({**taken.arrays, **sizes}, {**taken.facts, "leaves": list(resolved.params())})
 
 
-def _fake(recipe: Recipe, look: dict[str, Any], labels: list[str]) -> Measurements:
-    depth = recipe.net.depth
+def _fake(resolved: ResolvedRun, look: dict[str, Any], labels: list[str]) -> Measurements:
+    depth = resolved.net.depth
     cosines = look.pop("cosines", 0.0)
     if not isinstance(cosines, Sequence):
         cosines = [1.0 if label == "exact" else cosines for label in labels]
     return fake(blocks=depth, cosines=list(cosines), **look)
 
 
-def _finite(recipe: Recipe, given: Mapping[str, Any]) -> Measurements:
+def _finite(resolved: ResolvedRun, given: Mapping[str, Any]) -> Measurements:
     """Finite steps: every sample of a layer has its value, give or take a little that averages out."""
-    layers, samples = recipe.net.depth + 1, 128
+    layers, samples = resolved.net.depth + 1, 128
     wiggle = np.tile([-1e-3, 1e-3], samples // 2)
     plain = {"rho": 0.0, "rho_one_sided": 0.0, "rho_gradient": 0.997, "rho_random": 0.0}
     steps = {"nudge_credit": 0.0, "nudge_gradient": -1.0}
@@ -208,15 +208,15 @@ def _finite(recipe: Recipe, given: Mapping[str, Any]) -> Measurements:
         by_layer = np.broadcast_to(np.asarray(value, dtype=np.float64), (layers,))
         arrays[name] = by_layer[:, None] * (1 + wiggle) + (wiggle if name.startswith("rho") else 0.0)
     arrays["rho_pooled"] = arrays["rho"].mean(axis=1)
-    labels = [label or "none" for label in recipe.rule.labels(recipe.net.depth)]
+    labels = [label or "none" for label in resolved.rule.labels(resolved.net.depth)]
     facts = {"layers": layers, "samples": samples, "groups": 1, "pool": "all", "directions": 64, "features": 32}
-    return Measurements(arrays, {**facts, "labels": labels, "site": recipe.treatment.site, "files": {}})
+    return Measurements(arrays, {**facts, "labels": labels, "site": resolved.shared_options.site, "files": {}})
 
 
 def plant_all(bed: Bed, configs: Sequence[RunConfig], given: Mapping[str, Mapping[str, Any]]) -> None:
     """Plant each configuration with what is given for its method's name; `other` serves the methods not named."""
     methods: dict[str, list[RunConfig]] = {}
     for config in configs:
-        methods.setdefault(label(resolve(config).method), []).append(config)
+        methods.setdefault(method_label(resolve(config).method), []).append(config)
     for name, found in methods.items():
         bed.plant(found, **(given[name] if name in given else given["other"]))

@@ -19,7 +19,7 @@ WEIGHTS = [1.5**power for power in (4, 3, 2, 1, 0)]
 def told(tmp_path, **given):
     bed = Bed(tmp_path)
     plant_all(bed, STUDY.runs(SMOKE), {"other": PLAIN} | {name.replace("_", " "): each for name, each in given.items()})
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_the_four_ways_on_one_network(tmp_path):
@@ -38,19 +38,19 @@ def test_the_four_ways_on_one_network(tmp_path):
 
 
 def test_the_same_everywhere_is_the_same_by_every_way(tmp_path):
-    story = told(tmp_path)
-    assert holds(story, "DFA's Γ differs") is False
-    assert holds(story, "turn the sign") is False
-    assert cells(story, "ways", "both signs")["DFA"] == "0 of 2 seeds"
+    study_report = told(tmp_path)
+    assert holds(study_report, "DFA's Γ differs") is False
+    assert holds(study_report, "turn the sign") is False
+    assert cells(study_report, "ways", "both signs")["DFA"] == "0 of 2 seeds"
 
 
 def test_planted_spread_signs_and_order(tmp_path):
     steep = {"look": {"cosines": [0.9, -0.2, -0.2, -0.2, -0.2]}}  # A1 +0.02, A4 about +0.22
-    story = told(tmp_path, DFA=steep, State_Bridge=TURNED)
-    assert holds(story, "DFA's Γ differs") is True
-    assert holds(story, "turn the sign") is True
-    assert "State Bridge s1" in finding(story, "turn the sign").said
-    assert holds(story, "depends on the way") is True
+    study_report = told(tmp_path, DFA=steep, State_Bridge=TURNED)
+    assert holds(study_report, "DFA's Γ differs") is True
+    assert holds(study_report, "turn the sign") is True
+    assert "State Bridge s1" in finding(study_report, "turn the sign").said
+    assert holds(study_report, "depends on the way") is True
 
 
 def test_the_exact_layer_raises_the_deep_mean_of_fa(tmp_path):
@@ -60,13 +60,13 @@ def test_the_exact_layer_raises_the_deep_mean_of_fa(tmp_path):
 
 
 def test_noise_is_invalid_and_decides_nothing(tmp_path):
-    story = told(tmp_path, DFA={"look": {"cosines": 0.2, "replay_cos": 0.1}})
-    assert cells(story, "ways", "A1")["DFA"] == "INVALID"
-    assert holds(story, "DFA's Γ differs") is None
-    assert holds(story, "turn the sign") is None
+    study_report = told(tmp_path, DFA={"look": {"cosines": 0.2, "replay_cos": 0.1}})
+    assert cells(study_report, "ways", "A1")["DFA"] == "INVALID"
+    assert holds(study_report, "DFA's Γ differs") is None
+    assert holds(study_report, "turn the sign") is None
 
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("aggregation-spread")
-    assert holds(story, "exact by construction") is True
+    study_report = smoke("aggregation-spread")
+    assert holds(study_report, "exact by construction") is True

@@ -6,8 +6,8 @@ import pytest
 from planted import Bed, cells, holds
 
 from walkback_papers.scale import METHODS, SMOKE
-from walkback_papers.studies.capacity_control import PENALTY, STUDY
-from walkback_papers.tables import penalised
+from walkback_papers.studies.capacity_control import CONTROL_PENALTY, STUDY
+from walkback_papers.tables import with_penalty
 
 PUBLISHED = {"bp": [0.60, 0.61], "bp_pen": [0.53, 0.541], "dfa": [0.30, 0.31], "dfa_pen": [0.36, 0.371]}
 """With the published pattern: backprop loses 7 pp, DFA gains 6."""
@@ -17,11 +17,11 @@ def told(tmp_path: Path, shell=0.35, **changes):
     found = PUBLISHED | changes
     bed = Bed(tmp_path)
     for name, method in (("bp", "BP"), ("dfa", "DFA")):
-        for key, size in ((name, 0.0), (f"{name}_pen", PENALTY)):
-            configs = SMOKE.runs([penalised(METHODS[method], size)], epochs="short")
+        for key, size in ((name, 0.0), (f"{name}_pen", CONTROL_PENALTY)):
+            configs = SMOKE.runs([with_penalty(METHODS[method], size)], epochs="short")
             look = {"cosines": 1.0 if method == "BP" else 0.1, "groups": 2}
             bed.plant(configs, accuracy=found[key], shell=shell, look=look)
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_differences_are_paired_by_seed(tmp_path):
@@ -34,13 +34,13 @@ def test_differences_are_paired_by_seed(tmp_path):
 
 
 def test_the_published_pattern(tmp_path):
-    story = told(tmp_path)
-    assert holds(story, "costs backprop") is True
-    assert holds(story, "gives DFA") is True
-    assert holds(story, "Backprop's depth") is True
-    assert holds(story, "DFA's depth") is None  # 2 pp lie inside the interval of +1.6.
-    assert holds(story, "Capacity is not") is True
-    assert holds(story, "cosine at 1") is True
+    study_report = told(tmp_path)
+    assert holds(study_report, "costs backprop") is True
+    assert holds(study_report, "gives DFA") is True
+    assert holds(study_report, "Backprop's depth") is True
+    assert holds(study_report, "DFA's depth") is None  # 2 pp lie inside the interval of +1.6.
+    assert holds(study_report, "Capacity is not") is True
+    assert holds(study_report, "cosine at 1") is True
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_a_finding_turns_with_its_numbers(tmp_path, changes, words, expected):
 
 @pytest.mark.slow
 def test_at_smoke_scale_backprop_keeps_its_depth(smoke):
-    story = smoke("capacity-control")
-    assert holds(story, "Backprop's depth") is True
-    assert holds(story, "Capacity is not") is True
+    study_report = smoke("capacity-control")
+    assert holds(study_report, "Backprop's depth") is True
+    assert holds(study_report, "Capacity is not") is True

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_measurements import changed, fake
-from planted import Bed, cells, holds, sight
+from planted import Bed, cells, holds, reading
 
 from walkback_papers.scale import METHODS, PAPER, RAW, SMOKE
 from walkback_papers.studies.credit_scale import LABEL_ONLY, STUDY, looked_at
@@ -31,7 +31,7 @@ def plant(bed: Bed, method: str, state: dict[str, float], shrinks: float = 1.0, 
     configs = SMOKE.runs([method], data=data)
     close = {epoch: seen(0.8, 4.0, **QUIET) for epoch in EPOCHS[:-1]}
     close[EPOCHS[-1]] = seen(0.8 * shrinks, 4.0 * shrinks, **state)
-    log = [sight(epoch, **(QUIET if epoch < 3 else state)) for epoch in range(1, EPOCHS[-1] + 1)]
+    log = [reading(epoch, **(QUIET if epoch < 3 else state)) for epoch in range(1, EPOCHS[-1] + 1)]
     shell = 0.3 if data is None else None
     bed.plant(configs, shell=shell, look=close[EPOCHS[-1]], log=log, close=close)
 
@@ -58,16 +58,16 @@ def told(planted: Path, tmp_path: Path, *change):
     bed = Bed(tmp_path)
     if change:
         plant(bed, *change)
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_as_our_claim_has_it(planted, tmp_path):
-    story = told(planted, tmp_path)
+    study_report = told(planted, tmp_path)
     # Random labels leave raw DFA's error as large as it was: that it then explodes contradicts "only".
-    assert [found.holds for found in story.findings] == [True, True, True, False, True, True]
-    assert cells(story, "sizes", "‖a‖, last over first")["DFA raw"] == "0.25"
-    assert cells(story, "sizes", "‖e‖, last")["DFA raw"] == "0.200 ± 0.000"
-    assert cells(story, "marks", "D1 from epoch") == {
+    assert [found.holds for found in study_report.findings] == [True, True, True, False, True, True]
+    assert cells(study_report, "sizes", "‖a‖, last over first")["DFA raw"] == "0.25"
+    assert cells(study_report, "sizes", "‖e‖, last")["DFA raw"] == "0.200 ± 0.000"
+    assert cells(study_report, "marks", "D1 from epoch") == {
         "DFA": "3, 3", "DFA raw": "–, –", "sDFA": "3, 3", "DRTP": "3, 3", "DFA raw, random labels": "3, 3",
     }  # fmt: skip
 
@@ -103,8 +103,8 @@ def test_random_labels_get_no_verdict_and_no_baseline():
 
 @pytest.mark.slow
 def test_at_smoke_scale_credit_that_never_shrinks_explodes(smoke):
-    story = smoke("credit-scale")
-    growth = {row[0].text: row[2].value for row in story.tables[1].rows}
+    study_report = smoke("credit-scale")
+    growth = {row[0].text: row[2].value for row in study_report.tables[1].rows}
     assert growth["sDFA"] > 50 > growth["DFA raw"]
     assert growth["DRTP"] > 50
-    assert holds(story, "error shrinks") is True
+    assert holds(study_report, "error shrinks") is True

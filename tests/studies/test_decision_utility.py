@@ -8,8 +8,8 @@ from planted import Bed, cells, holds, plant_all
 from walkback.judge.threshold_sweep import STRATEGIES
 from walkback.training.resolved_run import resolve
 from walkback_papers.scale import SMOKE
-from walkback_papers.studies.decision_utility import FOUR, STUDY, THREE
-from walkback_papers.tables import label
+from walkback_papers.studies.decision_utility import FOUR_METHODS, STUDY, THREE
+from walkback_papers.tables import method_label
 
 
 def case(accuracy, growth, grad, drift, shell=0.349):
@@ -35,7 +35,7 @@ GIVEN = {"resmlp": RESMLP, "wide": WIDE, "vit": VIT}
 def runs(place, method=None):
     """The study's runs at a place, of one method where it is named."""
     found = [c for c in STUDY.runs(SMOKE) if str(c.arch) == SMOKE.places[place].arch]
-    return [c for c in found if method in (None, label(resolve(c).method))]
+    return [c for c in found if method in (None, method_label(resolve(c).method))]
 
 
 @pytest.fixture(scope="module")
@@ -49,26 +49,26 @@ def bed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def published(bed):
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def changed(bed, place, method, given):
     """What is said where one case is changed; afterwards all is as it was."""
     bed.plant(runs(place, method), **given)
-    story = STUDY.tell(bed.results(), SMOKE)
+    study_report = STUDY.report_results(bed.results(), SMOKE)
     plant_all(bed, runs(place), GIVEN[place])
-    return story
+    return study_report
 
 
 def test_the_published_figures_bear_out_all_but_that_mode_1_is_needed(published):
-    story = published
-    assert [each.claim for each in story.findings if each.holds is not True] == [
+    study_report = published
+    assert [each.claim for each in study_report.findings if each.holds is not True] == [
         "Mode 1 and depth utility each find a case that the other misses."
     ]
-    assert cells(story, "three", "S2")["FA wide"] == "trustworthy"
-    assert cells(story, "three", "S3")["FA wide"] == "walked back"
-    assert cells(story, "four", "+(c)")["DFA"] == "trustworthy"
-    assert cells(story, "four", "full")["EP"] == "walked back"
+    assert cells(study_report, "three", "S2")["FA wide"] == "trustworthy"
+    assert cells(study_report, "three", "S3")["FA wide"] == "walked back"
+    assert cells(study_report, "four", "+(c)")["DFA"] == "trustworthy"
+    assert cells(study_report, "four", "full")["EP"] == "walked back"
 
 
 def test_the_grids_hold_what_the_tables_say(published):
@@ -79,7 +79,7 @@ def test_the_grids_hold_what_the_tables_say(published):
                 drawn.setdefault(strategy, {})[name] = word.replace("_", " ")
     for strategy in STRATEGIES:
         assert drawn[strategy] == cells(published, "three" if strategy in THREE else "four", strategy)
-    assert (*THREE, *FOUR) == tuple(STRATEGIES)
+    assert (*THREE, *FOUR_METHODS) == tuple(STRATEGIES)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,6 @@ def test_a_degenerate_network_with_useful_depth_shows_that_mode_1_is_needed(bed)
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("decision-utility")
-    assert holds(story, "walk nothing back") is True
-    assert set(cells(story, "three", "S0").values()) == {"trustworthy"}
+    study_report = smoke("decision-utility")
+    assert holds(study_report, "walk nothing back") is True
+    assert set(cells(study_report, "three", "S0").values()) == {"trustworthy"}

@@ -6,7 +6,7 @@ import pytest
 from planted import Bed, finding, holds
 
 from walkback_papers.scale import METHODS, PAPER, SMOKE
-from walkback_papers.studies.depth_sweep import LISTED, SIZES, STUDY
+from walkback_papers.studies.depth_sweep import DEPTH_METHODS, DEPTH_SIZES, STUDY
 
 EXPLODED = {"growth": 200.0, "grad": 1e-9}
 
@@ -14,7 +14,7 @@ EXPLODED = {"growth": 200.0, "grad": 1e-9}
 def told(tmp_path, dfa=None, fa=None, bp=None, fa_accuracy=(0.500, 0.501)):
     """`dfa`, `fa`, `bp` give by depth what is measured; elsewhere DFA is exploded and the others are healthy."""
     bed = Bed(tmp_path)
-    for depth in SIZES["smoke"][1]:
+    for depth in DEPTH_SIZES["smoke"][1]:
         for method, accuracy, usual, given in (
             ("BP", (0.9, 0.901), {}, bp),
             ("FA", fa_accuracy, {}, fa),
@@ -22,23 +22,23 @@ def told(tmp_path, dfa=None, fa=None, bp=None, fa_accuracy=(0.500, 0.501)):
         ):
             runs = SMOKE.runs([METHODS[method]], arch=f"resmlp:d=32,depth={depth}")
             bed.plant(runs, accuracy=accuracy, shell=[0.5, 0.501], look=(given or {}).get(depth, usual))
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_published_pattern(tmp_path):
-    story = told(tmp_path)
-    for found in story.findings:
+    study_report = told(tmp_path)
+    for found in study_report.findings:
         assert found.holds is True, found
-    assert [row[1].text for row in story.tables[0].rows] == ["2", "4", "6"] * 3
+    assert [row[1].text for row in study_report.tables[0].rows] == ["2", "4", "6"] * 3
 
 
 def test_one_depth_is_enough_to_flip(tmp_path):
-    story = told(tmp_path, dfa={2: {"growth": 200.0}}, fa={6: EXPLODED}, bp={4: EXPLODED})
-    assert holds(story, "D1 fires") is True
-    assert holds(story, "D2 fires") is False
-    assert "L = 2: no" in finding(story, "D2 fires").said
-    assert holds(story, "FA does not trigger") is False
-    assert holds(story, "Backprop passes") is False
+    study_report = told(tmp_path, dfa={2: {"growth": 200.0}}, fa={6: EXPLODED}, bp={4: EXPLODED})
+    assert holds(study_report, "D1 fires") is True
+    assert holds(study_report, "D2 fires") is False
+    assert "L = 2: no" in finding(study_report, "D2 fires").said
+    assert holds(study_report, "FA does not trigger") is False
+    assert holds(study_report, "Backprop passes") is False
 
 
 @pytest.mark.parametrize(("accuracy", "answer"), [((0.7, 0.701), False), ((0.4, 0.7), None)])
@@ -47,7 +47,7 @@ def test_depth_is_told_by_the_interval(tmp_path, accuracy, answer):
 
 
 def test_the_papers_depths_at_paper_scale():
-    assert len(STUDY.runs(PAPER)) == 4 * len(LISTED) * 3
+    assert len(STUDY.runs(PAPER)) == 4 * len(DEPTH_METHODS) * 3
     assert {str(config.arch) for config in STUDY.runs(PAPER)} == {
         f"resmlp:d=512,depth={depth}" for depth in (2, 4, 8, 12)
     }
@@ -55,11 +55,11 @@ def test_the_papers_depths_at_paper_scale():
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("depth-sweep")
-    assert holds(story, "Backprop passes") is True
-    assert holds(story, "D1 fires") is True
+    study_report = smoke("depth-sweep")
+    assert holds(study_report, "Backprop passes") is True
+    assert holds(study_report, "D1 fires") is True
 
 
-def _of_fa(story):
-    (found,) = [each for each in story.findings if each.claim.startswith("FA's trained blocks")]
+def _of_fa(study_report):
+    (found,) = [each for each in study_report.findings if each.claim.startswith("FA's trained blocks")]
     return found.holds

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 import walkback
-from tiny import CPU, arch, driven_pairs, recipe, same_bits, train
-from walkback.auditing.epoch_monitor import Watcher
+from tiny import CPU, arch, driven_pairs, resolved, same_bits, train
+from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.core.errors import InputError
-from walkback.core.jsonable import plain
+from walkback.core.jsonable import jsonable
 from walkback.judge.quantities import quantities
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.detector_readings import Detectors, Sight
+from walkback.measure.detector_readings import DetectorReading, Detectors
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
 from walkback.runs import train_runs
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
-from walkback_papers.tables import fires
+from walkback_papers.tables import alarm
 
 SAMPLES = 300
 """Two groups of 128 and a rest."""
@@ -40,11 +40,11 @@ def samples(net, dtype, count=SAMPLES):
 def sight_of_measurement(made, snapshot, x, y):
     """The same numbers, taken the long way: frozen pass, replay, judge."""
     subject = OwnSubject(made.net, snapshot.params, made.rule, snapshot.state)
-    taken = measure(subject, regroup([(x, y)]), labels=made.rule.labels(made.net.depth), site=made.treatment.site)
+    taken = measure(subject, regroup([(x, y)]), labels=made.rule.labels(made.net.depth), site=made.shared_options.site)
     q = quantities(taken, DiagnosticThresholds())
     # A layer that may not be judged (before the first block the cls token says nothing) has a cosine all the same.
     cosines = np.nanmean(taken.arrays["credit_cos"], axis=1)
-    return Sight(
+    return DetectorReading(
         growth=max(number.known for number in q.growth.values()),
         overflow=q.overflow,
         grad_top=q.top.grad_norm_128.known,
@@ -67,7 +67,7 @@ def assert_alike(seen, wanted, tolerance):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("rule", "net"), driven_pairs())
 def test_a_sight_equals_the_full_measurement(rule, net, dtype):
-    made = recipe(rule, arch=arch(net), dtype=dtype)
+    made = resolved(rule, arch=arch(net), dtype=dtype)
     driver = Single(made, made.source.load(None), CPU)
     (snapshot,) = train(driver, 1)
     x, y = samples(made.net, made.dtype)
@@ -77,7 +77,7 @@ def test_a_sight_equals_the_full_measurement(rule, net, dtype):
 
 @pytest.mark.parametrize(("rule", "net"), driven_pairs())
 def test_a_fleet_sees_what_its_models_see_alone(rule, net):
-    made = [recipe(rule, arch=arch(net), seeds=seed) for seed in (1, 2)]
+    made = [resolved(rule, arch=arch(net), seeds=seed) for seed in (1, 2)]
     data = made[0].source.load(None)
     fleet = Fleet(made, data, CPU)
     snapshots = train(fleet, 1)
@@ -92,17 +92,17 @@ def test_a_fleet_sees_what_its_models_see_alone(rule, net):
 
 @pytest.mark.parametrize("rule", ["dfa", "brsf", "node_perturbation"])
 def test_groups_may_go_through_one_by_one(rule):
-    made = recipe(rule)
+    made = resolved(rule)
     driver = Single(made, made.source.load(None), CPU)
     train(driver, 1)
     x, y = samples(made.net, made.dtype, 520)
-    sights = [Detectors(made.net, made.rule, x, y, at_once=count).look(driver)[0] for count in (1, 3, 8)]
-    for seen in sights[1:]:
-        assert_alike(seen, sights[0], 1e-10)
+    readings = [Detectors(made.net, made.rule, x, y, at_once=count).look(driver)[0] for count in (1, 3, 8)]
+    for seen in readings[1:]:
+        assert_alike(seen, readings[0], 1e-10)
 
 
 def test_too_few_samples_are_refused():
-    made = recipe("bp")
+    made = resolved("bp")
     with pytest.raises(InputError, match="holds 255 samples: fewer than 2 groups of 128"):
         Detectors(made.net, made.rule, *samples(made.net, made.dtype, 255))
 
@@ -118,27 +118,27 @@ class Stuck:
 
 
 def test_states_that_outgrow_their_format_raise_the_growth_detector():
-    made = recipe("dfa", dtype="float32")
+    made = resolved("dfa", dtype="float32")
     params = made.params()
     params = {name: leaf * 1e30 if name.startswith("blocks.1.") else leaf for name, leaf in params.items()}
     (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
     assert seen.overflow is not None
-    row = plain(seen.to_json())
+    row = jsonable(seen.to_json())
     json.dumps(row, allow_nan=False)
     thresholds = DiagnosticThresholds()
-    assert fires("D1", thresholds)(row)
-    assert not fires("D2", thresholds)(row)  # There is no gradient to be small.
+    assert alarm("D1", thresholds)(row)
+    assert not alarm("D2", thresholds)(row)  # There is no gradient to be small.
 
 
 def test_a_gradient_of_zero_raises_the_reference_detector_and_has_no_direction():
-    made = recipe("dfa")
+    made = resolved("dfa")
     params = {name: leaf * 0 if name.startswith("head.") else leaf for name, leaf in made.params().items()}
     (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
-    row = plain(seen.to_json())
+    row = jsonable(seen.to_json())
     assert row["grad_top"] == 0
     assert row["direction"] is None
     assert row["cosine"] == [None] * (made.net.depth + 1)
-    assert fires("D2", DiagnosticThresholds())(row)
+    assert alarm("D2", DiagnosticThresholds())(row)
 
 
 @pytest.mark.parametrize("driver", ["single", pytest.param("fleet", marks=pytest.mark.slow)])
@@ -153,13 +153,13 @@ def test_watching_changes_no_bit(tmp_path, driver):
             files = [tmp_path / folder / left.run / name for folder in ("plain", "watched")]
             assert files[0].read_bytes() == files[1].read_bytes()
         rows = [walkback.load(each.path).log() for each in (left, right)]
-        assert [set(row) & set(Sight.__annotations__) for row in rows[0]] == [set()] * 4
-        assert all(set(Sight.__annotations__) <= set(row) for row in rows[1])
+        assert [set(row) & set(DetectorReading.__annotations__) for row in rows[0]] == [set()] * 4
+        assert all(set(DetectorReading.__annotations__) <= set(row) for row in rows[1])
         assert [{key: row[key] for key in rows[0][0]} for row in rows[1]] == rows[0]
 
 
 def test_a_cnn_is_watched_with_the_statistics_of_its_weights():
-    made = recipe("dfa", arch=arch("small_cnn"))
+    made = resolved("dfa", arch=arch("small_cnn"))
     data = made.source.load(None)
     watched, left_alone = Single(made, data, CPU), Single(made, data, CPU)
     x, y = samples(made.net, made.dtype)
@@ -181,7 +181,7 @@ class Dies:
     """Watches, and stops the training when an epoch's rows would be written for the n-th time."""
 
     def __init__(self, after):
-        self._watcher, self._left = Watcher(), after
+        self._watcher, self._left = EpochMonitor(), after
 
     def before_training(self, *words):
         self._watcher.before_training(*words)
@@ -205,8 +205,8 @@ def test_the_log_is_the_same_after_an_interruption(tmp_path):
     })  # fmt: skip
     for after in (2, 0, 3):
         with pytest.raises(KeyboardInterrupt):
-            train_runs.train(configs, options, train_runs.Listener(), observer=Dies(after))
-    train_runs.train(configs, options, train_runs.Listener(), observer=Watcher())
+            train_runs.train_configs(configs, options, train_runs.ProgressListener(), observer=Dies(after))
+    train_runs.train_configs(configs, options, train_runs.ProgressListener(), observer=EpochMonitor())
     for each in whole:
         logs = [(tmp_path / folder / each.run / "train.jsonl").read_bytes() for folder in ("whole", "cut")]
         assert logs[0] == logs[1]

@@ -8,14 +8,14 @@ import torch
 from fake_measurements import changed, fake
 from mini import SCALE
 
-from walkback.auditing.epoch_monitor import Watcher
-from walkback.auditing.measure_run import Laboratory, look
+from walkback.auditing.epoch_monitor import EpochMonitor
+from walkback.auditing.measure_run import RunMeasurer, measure_network
 from walkback.core.errors import InputError
 from walkback.data.feed import TestSet
 from walkback.judge.inflation import block_move, branch_growth, matrix_move, matrix_product
 from walkback.runs import store, train_runs
-from walkback.runs.measurement_files import close_name
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.runs.measurement_files import epoch_file
+from walkback.training.resolved_run import ResolvedRun, resolve
 from walkback_papers.results import Case, Results
 
 CPU = torch.device("cpu")
@@ -26,21 +26,23 @@ CONFIGS = SCALE.runs(["bp", "dfa"], seeds=[1, 2])
 def cases(tmp_path_factory) -> list[Case]:
     """Trained in fleets, each looked at before its first step and at its end."""
     out = tmp_path_factory.mktemp("runs")
-    watcher = Watcher(closely={resolve(config).name: (0, 3) for config in CONFIGS})
-    train_runs.train(CONFIGS, train_runs.Options(out=out, device="cpu"), train_runs.Listener(), observer=watcher)
-    laboratory = Laboratory(None, CPU)
+    watcher = EpochMonitor(epochs_to_measure={resolve(config).name: (0, 3) for config in CONFIGS})
+    train_runs.train_configs(
+        CONFIGS, train_runs.TrainOptions(out=out, device="cpu"), train_runs.ProgressListener(), observer=watcher
+    )
+    measurer = RunMeasurer(None, CPU)
     for config in CONFIGS:
-        recipe = resolve(config)
-        found = store.open_run(out / recipe.name)
-        laboratory.measure(found, recipe).save(found.path / "measurements.npz")
+        resolved = resolve(config)
+        found = store.open_run(out / resolved.name)
+        measurer.measure(found, resolved).save(found.path / "measurements.npz")
     return Results(out).cases(CONFIGS)
 
 
 def test_epoch_0_is_the_network_as_it_begins(cases):
     for case in cases:
-        recipe = case.recipe
-        tests = TestSet(recipe.source.load(None), recipe.dtype, CPU)
-        expected = look(recipe, recipe.params(), recipe.state(), tests)
+        resolved = case.resolved
+        tests = TestSet(resolved.source.load(None), resolved.dtype, CPU)
+        expected = measure_network(resolved, resolved.params(), resolved.state(), tests)
         seen = case.close(0)
         assert seen.arrays.keys() == expected.arrays.keys()
         for name, values in expected.arrays.items():
@@ -48,7 +50,7 @@ def test_epoch_0_is_the_network_as_it_begins(cases):
         assert not np.array_equal(seen.arrays["loss"], case.close(3).arrays["loss"])
 
 
-class Stops(Watcher):
+class Stops(EpochMonitor):
     """Stops the training when its second epoch is to be logged."""
 
     def after_epoch(self, driver, *words, **named):
@@ -60,12 +62,16 @@ class Stops(Watcher):
 def test_a_run_that_is_gone_on_with_was_looked_at_when_it_began(tmp_path):
     (config,) = SCALE.runs(["dfa"], seeds=[1])
     name = resolve(config).name
-    options = train_runs.Options(out=tmp_path, device="cpu", resume=True, checkpoint_seconds=0)
+    options = train_runs.TrainOptions(out=tmp_path, device="cpu", resume=True, checkpoint_seconds=0)
     with pytest.raises(KeyboardInterrupt):
-        train_runs.train([config], options, train_runs.Listener(), observer=Stops(closely={name: (0,)}))
-    path = tmp_path / name / close_name(0)
+        train_runs.train_configs(
+            [config], options, train_runs.ProgressListener(), observer=Stops(epochs_to_measure={name: (0,)})
+        )
+    path = tmp_path / name / epoch_file(0)
     stamp = path.stat().st_mtime_ns
-    (result,) = train_runs.train([config], options, train_runs.Listener(), observer=Watcher(closely={name: (0,)}))
+    (result,) = train_runs.train_configs(
+        [config], options, train_runs.ProgressListener(), observer=EpochMonitor(epochs_to_measure={name: (0,)})
+    )
     assert result.status == "done"
     assert path.stat().st_mtime_ns == stamp
 
@@ -77,7 +83,7 @@ def test_what_was_not_looked_at_is_said(cases):
 
 def test_sizes_of_weights_are_those_written_out_by_hand(cases):
     case = cases[-1]
-    first, last = case.recipe.params(), store.open_run(case.run.path).model()
+    first, last = case.resolved.params(), store.open_run(case.run.path).model()
     m = case.measurements
     assert m.facts["leaves"] == list(first)
     for place, name in enumerate(m.facts["leaves"]):
@@ -99,10 +105,10 @@ def test_sizes_of_weights_are_those_written_out_by_hand(cases):
 
 
 def test_measuring_draws_the_first_weights_once_and_gives_the_same_numbers(cases, monkeypatch):
-    case, drawn, draw = cases[-1], [], Recipe.params
-    monkeypatch.setattr(Recipe, "params", lambda recipe: (drawn.append(recipe.name), draw(recipe))[1])
-    again = Laboratory(None, CPU).measure(store.open_run(case.run.path), case.recipe)
-    assert drawn == [case.recipe.name]
+    case, drawn, draw = cases[-1], [], ResolvedRun.params
+    monkeypatch.setattr(ResolvedRun, "params", lambda resolved: (drawn.append(resolved.name), draw(resolved))[1])
+    again = RunMeasurer(None, CPU).measure(store.open_run(case.run.path), case.resolved)
+    assert drawn == [case.resolved.name]
     assert again.facts == case.measurements.facts
     assert again.arrays.keys() == case.measurements.arrays.keys()
     for name, values in case.measurements.arrays.items():
@@ -111,9 +117,9 @@ def test_measuring_draws_the_first_weights_once_and_gives_the_same_numbers(cases
 
 def test_block_outputs_are_the_residual_branches(cases):
     case = cases[0]
-    net, seen = case.recipe.net, case.close(0).arrays["branch_norm"]
-    x, _ = TestSet(case.recipe.source.load(None), case.recipe.dtype, CPU).batches()[0]
-    wide = {name: leaf.double() for name, leaf in case.recipe.params().items()}
+    net, seen = case.resolved.net, case.close(0).arrays["branch_norm"]
+    x, _ = TestSet(case.resolved.source.load(None), case.resolved.dtype, CPU).batches()[0]
+    wide = {name: leaf.double() for name, leaf in case.resolved.params().items()}
 
     def part(name: str) -> dict[str, torch.Tensor]:
         return {key.removeprefix(name): leaf for key, leaf in wide.items() if key.startswith(name)}

@@ -22,49 +22,51 @@ MARGIN = {"look": {"grad": 1.2e-8, "cosines": 0.2}}
 def told(tmp_path, dfa, other=CALM):
     bed = Bed(tmp_path)
     plant_all(bed, STUDY.runs(SMOKE), {"DFA": dfa, "other": other})
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_a_small_real_gradient_is_only_clamped(tmp_path):
-    story = told(tmp_path, SMALL)
-    assert holds(story, "holds noise") is False
-    assert holds(story, "only distorted by the clamp") is True
-    assert holds(story, "95% keep their direction") is True
-    assert cells(story, "layers", "under the floor")["DFA"] == cells(story, "layers", "valid")["DFA"] == "10"
-    assert cells(story, "below", "cosine")["DFA, h_4"] == "+0.200 ± 0.000"
-    assert cells(story, "below", "clamped cosine")["DFA, h_4"] == f"{0.2 * 0.04:+.3f} ± 0.000"
+    study_report = told(tmp_path, SMALL)
+    assert holds(study_report, "holds noise") is False
+    assert holds(study_report, "only distorted by the clamp") is True
+    assert holds(study_report, "95% keep their direction") is True
+    assert (
+        cells(study_report, "layers", "under the floor")["DFA"] == cells(study_report, "layers", "valid")["DFA"] == "10"
+    )
+    assert cells(study_report, "below", "cosine")["DFA, h_4"] == "+0.200 ± 0.000"
+    assert cells(study_report, "below", "clamped cosine")["DFA, h_4"] == f"{0.2 * 0.04:+.3f} ± 0.000"
 
 
 def test_noise_is_noise(tmp_path):
-    story = told(tmp_path, NOISE)
-    assert holds(story, "holds noise") is True
-    assert holds(story, "only distorted by the clamp") is False
-    assert holds(story, "95% keep their direction") is False
-    assert cells(story, "below", "cosine")["DFA, h_4"] == "INVALID"
+    study_report = told(tmp_path, NOISE)
+    assert holds(study_report, "holds noise") is True
+    assert holds(study_report, "only distorted by the clamp") is False
+    assert holds(study_report, "95% keep their direction") is False
+    assert cells(study_report, "below", "cosine")["DFA, h_4"] == "INVALID"
 
 
 def test_between_clamp_and_floor_nothing_is_distorted(tmp_path):
-    story = told(tmp_path, MARGIN)
-    assert holds(story, "a plain cosine is right") is True
-    assert holds(story, "only distorted by the clamp") is False
-    assert cells(story, "decades", "clamped / true cosine")["1e-8 to 1e-7"] == "1.000"
-    assert cells(story, "layers", "clamp-distorted")["DFA"] == "0"
+    study_report = told(tmp_path, MARGIN)
+    assert holds(study_report, "a plain cosine is right") is True
+    assert holds(study_report, "only distorted by the clamp") is False
+    assert cells(study_report, "decades", "clamped / true cosine")["1e-8 to 1e-7"] == "1.000"
+    assert cells(study_report, "layers", "clamp-distorted")["DFA"] == "0"
 
 
 def test_without_a_layer_under_the_floor_nothing_is_decided(tmp_path):
-    story = told(tmp_path, CALM)
-    decided = {each.claim: each.holds for each in story.findings}
+    study_report = told(tmp_path, CALM)
+    decided = {each.claim: each.holds for each in study_report.findings}
     assert decided.pop("Above the floor every layer's direction is valid.") is True
-    assert holds(story, "A reference above the floor") is False
+    assert holds(study_report, "A reference above the floor") is False
     decided = {claim: held for claim, held in decided.items() if not claim.startswith("A reference above")}
     assert set(decided.values()) == {None}
-    assert [table.name for table in story.tables] == ["layers", "decades"]
+    assert [table.name for table in study_report.tables] == ["layers", "decades"]
 
 
 def test_a_large_gradient_may_be_worn_too(tmp_path):
-    story = told(tmp_path, {"look": {"cosines": 0.2, "replay_cos": 0.95}})
-    assert holds(story, "Above the floor") is False
-    assert cells(story, "layers", "above: other")["DFA"] == "10"
+    study_report = told(tmp_path, {"look": {"cosines": 0.2, "replay_cos": 0.95}})
+    assert holds(study_report, "Above the floor") is False
+    assert cells(study_report, "layers", "above: other")["DFA"] == "10"
 
 
 def test_a_credit_under_the_clamp_distorts_above_the_floor(tmp_path):
@@ -79,10 +81,10 @@ def test_a_credit_under_the_clamp_distorts_above_the_floor(tmp_path):
         credit_cos_clamped=taken.arrays["credit_cos"] / 10,
     )
     bed.plant([config], look=small)
-    story = STUDY.tell(bed.results(), SMOKE)
-    assert holds(story, "A reference above the floor") is True
-    assert "5 of 224" in finding(story, "A reference above the floor").said
-    assert holds(story, "only distorted by the clamp") is None
+    study_report = STUDY.report_results(bed.results(), SMOKE)
+    assert holds(study_report, "A reference above the floor") is True
+    assert "5 of 224" in finding(study_report, "A reference above the floor").said
+    assert holds(study_report, "only distorted by the clamp") is None
 
 
 def test_samples_whose_gradient_is_zero_are_told(tmp_path):
@@ -94,16 +96,18 @@ def test_samples_whose_gradient_is_zero_are_told(tmp_path):
     grad = taken.arrays["grad_norm"].copy()
     grad[:, ::4] = 0
     bed.plant([config], look=changed(taken, grad_norm=grad))
-    found = cells(STUDY.tell(bed.results(), SMOKE), "layers", "samples without gradient")
+    found = cells(STUDY.report_results(bed.results(), SMOKE), "layers", "samples without gradient")
     assert found["BP"] == "0%"
     assert found["DFA"] == "0% to 25%"
 
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("floor")
+    study_report = smoke("floor")
     # Only without a terminal norm do logits grow until the softmax saturates.
-    worn = {name for name, count in cells(story, "layers", "above: other").items() if count != "0"}
+    worn = {name for name, count in cells(study_report, "layers", "above: other").items() if count != "0"}
     assert worn == {"DFA, no norm", "DFA, StudentNet"}
-    assert worn < {name for name, share in cells(story, "layers", "samples without gradient").items() if share != "0%"}
-    assert holds(story, "95% keep their direction") is True
+    assert worn < {
+        name for name, share in cells(study_report, "layers", "samples without gradient").items() if share != "0%"
+    }
+    assert holds(study_report, "95% keep their direction") is True

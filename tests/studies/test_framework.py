@@ -17,8 +17,8 @@ from mini import SCALE, STUDIES
 
 import walkback
 from dying import DIED, contents
-from walkback.auditing.epoch_monitor import Watcher
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.epoch_monitor import EpochMonitor
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.cli.main import main
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.measurements import Measurements
@@ -27,18 +27,18 @@ from walkback.judge.options import JudgeOptions
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report import study_pages
 from walkback.runs import store, train_runs
-from walkback.runs.train_runs import Listener, Options
+from walkback.runs.train_runs import ProgressListener, TrainOptions
 from walkback.training.fleet import Fleet
 from walkback_papers import run_studies as conducting
 from walkback_papers import scale as scales
 from walkback_papers.results import Results
-from walkback_papers.run_studies import conduct, tell
+from walkback_papers.run_studies import run_studies, write_reports
 
 MINI = {"mini": STUDIES["mini"]}
 
 
 def options(out, **given):
-    return Options(out=out, device="cpu", **given)
+    return TrainOptions(out=out, device="cpu", **given)
 
 
 def pages(out, name="mini"):
@@ -58,7 +58,7 @@ def whole(tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conducting, "all_studies", lambda: dict(STUDIES))
-        done = conduct(STUDIES, SCALE, options(out), Listener())
+        done = run_studies(STUDIES, SCALE, options(out), ProgressListener())
     assert done.unfinished == 0
     return out
 
@@ -77,7 +77,7 @@ class Epochs(Counter):
         real = Fleet.train_epoch
 
         def counted(fleet, tick):
-            self.update(recipe.name for recipe in fleet.recipes)
+            self.update(resolved.name for resolved in fleet.resolved_runs)
             return real(fleet, tick)
 
         monkeypatch.setattr(Fleet, "train_epoch", counted)
@@ -94,7 +94,7 @@ class TestOnce:
     ):
         read, load = [], CatalogSource.load
         monkeypatch.setattr(CatalogSource, "load", lambda source, root: read.append(source) or load(source, root))
-        conduct(STUDIES, SCALE, options(tmp_path), Listener())
+        run_studies(STUDIES, SCALE, options(tmp_path), ProgressListener())
         assert len(read) == len(set(read)) == 1
         assert set(epochs.values()) == {3}
         # bp, dfa, fa; dfa's seed 7 with its three baselines; the shells of bp, dfa and fa.
@@ -104,18 +104,18 @@ class TestOnce:
 
     @pytest.mark.slow
     def test_a_second_study_trains_only_what_it_adds(self, tmp_path, epochs, whole):
-        conduct(MINI, SCALE, options(tmp_path), Listener())
+        run_studies(MINI, SCALE, options(tmp_path), ProgressListener())
         first = dict(epochs)
         written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*.*")}
         epochs.clear()
-        conduct({"other": STUDIES["other"]}, SCALE, options(tmp_path), Listener())
+        run_studies({"other": STUDIES["other"]}, SCALE, options(tmp_path), ProgressListener())
         assert not epochs.keys() & first.keys()
         assert {path: path.stat().st_mtime_ns for path in written} == written
         assert pages(tmp_path, "other") == pages(whole, "other")
 
     def test_what_training_took_is_on_record_by_device(self, copied):
         records = [json.loads(path.read_text()) for path in sorted((copied / "runs").glob("*/run.json"))]
-        ((device, (runs, seconds)),) = Results(copied / "runs").shelf.training().items()
+        ((device, (runs, seconds)),) = Results(copied / "runs").run_index.training().items()
         assert device == records[0]["device"]
         assert runs == len(records) == 10
         assert seconds == pytest.approx(sum(record["timings"]["seconds"] for record in records))
@@ -124,7 +124,7 @@ class TestOnce:
         record = json.loads(shared.read_text())
         record["timings"]["places"] = 5
         shared.write_text(json.dumps(record))
-        ((_, (_, less)),) = Results(copied / "runs").shelf.training().items()
+        ((_, (_, less)),) = Results(copied / "runs").run_index.training().items()
         assert seconds - less == pytest.approx(0.8 * record["timings"]["seconds"])
 
     def test_of_a_mere_baseline_only_its_answers_are_stored(self, whole):
@@ -137,22 +137,22 @@ class TestOnce:
         """And what was measured in full serves as a baseline."""
         (path,) = (copied / "runs").glob("bp_*s1_*")
         (copied / "runs" / path.name / "measurements.npz").unlink()
-        assert conduct(MINI, SCALE, options(copied), Listener()).unfinished == 0
+        assert run_studies(MINI, SCALE, options(copied), ProgressListener()).unfinished == 0
         assert (path / "measurements.npz").is_file()
         assert not (path / "answers.npz").exists()
 
     def test_what_a_study_tells_does_not_depend_on_other_runs_in_the_folder(self, tmp_path, whole):
         """The second study adds a seed of DFA: the first must go on telling of its own seeds."""
-        conduct(MINI, SCALE, options(tmp_path), Listener())
+        run_studies(MINI, SCALE, options(tmp_path), ProgressListener())
         assert pages(tmp_path) == pages(whole)
         with pytest.raises(InputError, match="no finished run"):
             Results(whole / "runs").limited_to(["none"]).case(SCALE.runs(["bp"])[0])
 
     def test_a_finished_study_is_told_again_and_nothing_else_happens(self, whole, epochs, monkeypatch):
-        monkeypatch.setattr(Laboratory, "measure", lambda *_: pytest.fail("measured again"))
-        monkeypatch.setattr(Laboratory, "measure_functional", lambda *_, **__: pytest.fail("measured again"))
+        monkeypatch.setattr(RunMeasurer, "measure", lambda *_: pytest.fail("measured again"))
+        monkeypatch.setattr(RunMeasurer, "measure_functional", lambda *_, **__: pytest.fail("measured again"))
         before = contents(whole)
-        assert conduct(STUDIES, SCALE, options(whole), Listener()).unfinished == 0
+        assert run_studies(STUDIES, SCALE, options(whole), ProgressListener()).unfinished == 0
         assert not epochs
         assert contents(whole) == before
 
@@ -178,14 +178,16 @@ class TestStoredOnly:
         (config,) = SCALE.runs(["dfa"])
         strict = JudgeOptions(DiagnosticThresholds(h_norm_explosion_ratio=1.0001))
         lax = JudgeOptions(DiagnosticThresholds(h_norm_explosion_ratio=1e6))
-        flags = [Results(bare / "runs", judging).case(config).report.flags["D1"] for judging in (strict, lax)]
+        flags = [
+            Results(bare / "runs", judge_options).case(config).report.flags["D1"] for judge_options in (strict, lax)
+        ]
         assert [flag.status for flag in flags] == ["raised", "clear"]
         assert flags[0].value == flags[1].value
 
     def test_rendering_takes_no_time_and_no_torch_arithmetic(self, bare, monkeypatch):
         monkeypatch.setattr("torch.nn.functional.linear", lambda *_: pytest.fail("a model was run"))
         monkeypatch.setattr(store.Run, "model", lambda *_: pytest.fail("a model was read"))
-        assert tell(MINI, SCALE, bare)[0].findings[0].holds
+        assert write_reports(MINI, SCALE, bare)[0].findings[0].holds
 
     def test_what_cannot_be_measured_any_more_is_said(self, bare, capsys):
         (measured,) = (bare / "runs").glob("dfa_*s1_*/measurements.npz")
@@ -217,12 +219,12 @@ class TestInterrupted:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(where, name, stops_at(number, getattr(where, name)))
             with pytest.raises(Stop):
-                conduct(MINI, SCALE, options(out, checkpoint_seconds=0), Listener())
+                run_studies(MINI, SCALE, options(out, checkpoint_seconds=0), ProgressListener())
 
     @pytest.mark.parametrize("number", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 4))])
     def test_while_training(self, tmp_path, epochs, whole, number):
-        self.interrupted(tmp_path, Watcher, "after_epoch", number)
-        conduct(MINI, SCALE, options(tmp_path), Listener())
+        self.interrupted(tmp_path, EpochMonitor, "after_epoch", number)
+        run_studies(MINI, SCALE, options(tmp_path), ProgressListener())
         # What was stopped before its rows were logged is trained again, and nothing else.
         again = [name for name, count in epochs.items() if count != 3]
         assert all(epochs[name] == 4 for name in again)
@@ -239,12 +241,12 @@ class TestInterrupted:
     def test_between_two_measurements(self, copied, epochs, whole, number, monkeypatch):
         for path in (copied / "runs").glob("*/measurements.npz"):
             path.unlink()
-        self.interrupted(copied, Laboratory, "measure", number)
+        self.interrupted(copied, RunMeasurer, "measure", number)
         assert len(list((copied / "runs").glob("*/measurements.npz"))) == number
         taken = []
-        real = Laboratory.measure
-        monkeypatch.setattr(Laboratory, "measure", lambda lab, *given: (taken.append(1), real(lab, *given))[1])
-        conduct(MINI, SCALE, options(copied), Listener())
+        real = RunMeasurer.measure
+        monkeypatch.setattr(RunMeasurer, "measure", lambda lab, *given: (taken.append(1), real(lab, *given))[1])
+        run_studies(MINI, SCALE, options(copied), ProgressListener())
         assert not epochs
         assert len(taken) == 2 - number, "of shells it is only asked what they get right"
         assert pages(copied) == pages(whole)
@@ -253,7 +255,7 @@ class TestInterrupted:
     def test_while_rendering(self, copied, epochs, whole, number):
         shutil.rmtree(copied / "mini")
         self.interrupted(copied, study_pages, "write_atomic", number)
-        conduct(MINI, SCALE, options(copied), Listener())
+        run_studies(MINI, SCALE, options(copied), ProgressListener())
         assert not epochs
         assert pages(copied) == pages(whole)
 
@@ -263,7 +265,7 @@ class TestInterrupted:
         (path,) = (copied / "runs").glob(f"dfa_*s1_*/{name}")
         data = path.read_bytes()
         path.write_bytes(data[: int(share * len(data))])
-        conduct(MINI, SCALE, options(copied), Listener())
+        run_studies(MINI, SCALE, options(copied), ProgressListener())
         original = Measurements.load(next((whole / "runs").glob(f"dfa_*s1_*/{name}")))
         again = Measurements.load(path)
         assert again.arrays.keys() == original.arrays.keys()
@@ -275,17 +277,17 @@ class TestInterrupted:
         (path,) = (copied / "runs").glob("dfa_*s1_*/measurements.npz")
         (other,) = (copied / "runs").glob("dfa_*s7_*/measurements.npz")
         path.write_bytes(other.read_bytes())
-        conduct(MINI, SCALE, options(copied), Listener())
+        run_studies(MINI, SCALE, options(copied), ProgressListener())
         assert pages(copied) == pages(whole)
 
     def test_no_time_left(self, copied, epochs, whole):
         """Measuring stops, too; what was measured before is kept."""
         for path in (copied / "runs").glob("*/measurements.npz"):
             path.unlink()
-        done = conduct(MINI, SCALE, options(copied, max_seconds=1e-9), Listener())
-        assert done.stories == ()
+        done = run_studies(MINI, SCALE, options(copied, max_seconds=1e-9), ProgressListener())
+        assert done.study_reports == ()
         assert done.unmeasured == done.unfinished == 2
-        assert conduct(MINI, SCALE, options(copied), Listener()).unfinished == 0
+        assert run_studies(MINI, SCALE, options(copied), ProgressListener()).unfinished == 0
         assert not epochs
         assert pages(copied) == pages(whole)
 
@@ -294,13 +296,13 @@ class TestInterrupted:
         given = {"arch": place.arch, "data": place.data, "seeds": 1, "epochs": 3, **SCALE.settings}
         walkback.train("bp", out=tmp_path / "runs", device="cpu", **given)
         with pytest.raises(InputError, match=r"trained without detectors in its log. Move that folder away"):
-            conduct(MINI, SCALE, options(tmp_path), Listener())
+            run_studies(MINI, SCALE, options(tmp_path), ProgressListener())
 
     def test_runs_that_were_not_looked_at_closely_are_refused(self, copied):
         (path,) = (copied / "runs").glob("dfa_*s1_*/epochs/0002.npz")
         path.unlink()
-        for work in (lambda: conduct(MINI, SCALE, options(copied), Listener()),
-                     lambda: tell(MINI, SCALE, copied)):  # fmt: skip
+        for work in (lambda: run_studies(MINI, SCALE, options(copied), ProgressListener()),
+                     lambda: write_reports(MINI, SCALE, copied)):  # fmt: skip
             with pytest.raises(InputError, match=r"without being measured after epoch 2. Move that folder away"):
                 work()
 
@@ -352,7 +354,7 @@ class TestCommand:
         assert self.study("mini", "other", "--render", "--json", "--out", whole) == 0
         lines = capsys.readouterr().out.splitlines()
         told = [json.loads(line) for line in lines]
-        assert [story["name"] for story in told] == ["mini", "other"]
+        assert [study_report["name"] for study_report in told] == ["mini", "other"]
         assert told[0] == json.loads((whole / "mini" / "study.json").read_text())
 
     def test_an_unknown_name_gets_a_suggestion(self, tmp_path, capsys):
@@ -399,10 +401,10 @@ class TestCommand:
 
 class TestFunction:
     def test_as_the_command(self, tmp_path, whole):
-        (story,) = walkback.study("mini", scale="smoke", out=tmp_path, device="cpu")
-        assert story.findings[0].holds
+        (study_report,) = walkback.study("mini", scale="smoke", out=tmp_path, device="cpu")
+        assert study_report.findings[0].holds
         assert pages(tmp_path) == pages(whole)
-        assert walkback.study(["mini"], out=str(tmp_path), render=True) == (story,)
+        assert walkback.study(["mini"], out=str(tmp_path), render=True) == (study_report,)
 
     def test_unfinished_it_has_no_stories(self, tmp_path):
         assert walkback.study("mini", out=tmp_path, device="cpu", max_seconds=1e-3) == ()
@@ -421,16 +423,16 @@ def test_every_study_of_the_catalog_can_be_planned_at_both_scales(monkeypatch):
     monkeypatch.undo()
     for name, study in conducting.all_studies().items():
         for scale in (scales.SMOKE, scales.PAPER):
-            recipes = conducting.recipes_of([study], scale)
-            assert recipes, name
-            assert len({recipe.name for recipe in recipes}) == len(recipes)
+            resolved_runs = conducting.runs_of_studies([study], scale)
+            assert resolved_runs, name
+            assert len({resolved.name for resolved in resolved_runs}) == len(resolved_runs)
 
 
 def test_a_damaged_run_is_named(copied):
     (path,) = (copied / "runs").glob("dfa_*s1_*/run.json")
     path.write_text("{")
     with pytest.raises(WalkbackError, match=r"run.json cannot be read"):
-        conduct(MINI, SCALE, options(copied), Listener())
+        run_studies(MINI, SCALE, options(copied), ProgressListener())
 
 
 def test_scales_say_what_they_do_not_know():

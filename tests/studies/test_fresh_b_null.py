@@ -9,8 +9,8 @@ from fake_measurements import changed, fake
 from planted import Bed, cells, holds
 
 from walkback_papers.scale import METHODS, SMOKE
-from walkback_papers.studies.fresh_b_null import PENALTIES, STUDY
-from walkback_papers.tables import penalised
+from walkback_papers.studies.fresh_b_null import NULL_PENALTIES, STUDY
+from walkback_papers.tables import with_penalty
 
 WIDTH = 0.01 * math.sqrt(20 / 19)
 """Standard deviation (ddof = 1) of the planted draws: ten at +0.01 and ten at -0.01."""
@@ -19,11 +19,11 @@ WIDTH = 0.01 * math.sqrt(20 / 19)
 def told(tmp_path: Path, own=(0.2, 0.0), fresh=0.0, drawn=True):
     """`own` is DFA's deep cosine with the penalty and without; `fresh` the mean of the draws."""
     bed = Bed(tmp_path)
-    for size, cosine in zip(PENALTIES, own, strict=True):
-        configs = SMOKE.runs([penalised(METHODS["DFA"], size)], epochs="short")
+    for size, cosine in zip(NULL_PENALTIES, own, strict=True):
+        configs = SMOKE.runs([with_penalty(METHODS["DFA"], size)], epochs="short")
         taken = fake(cosines=[0.4, cosine, cosine, cosine, 0.0], fresh=fresh, groups=2)
         bed.plant(configs, shell=0.3, look=taken if drawn else changed(taken, null_fresh=None))
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_scores_are_taken_with_the_draws_own_uncertainty(tmp_path):

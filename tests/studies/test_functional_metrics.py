@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from planted import Bed, cells, holds, sight
+from planted import Bed, cells, holds, reading
 
 from walkback_papers.scale import METHODS, SMOKE
-from walkback_papers.studies.functional_metrics import PENALTY, RANKED, STUDY
-from walkback_papers.tables import penalised
+from walkback_papers.studies.functional_metrics import FUNCTIONAL_PENALTY, RANKED, STUDY
+from walkback_papers.tables import with_penalty
 
 PUBLISHED = {
     "State Bridge": {"accuracy": 0.45, "cosine": 0.32, "nudge": -1.9e-3, "loss": -0.45},
@@ -23,7 +23,7 @@ def told(tmp_path: Path, **changes):
     bed = Bed(tmp_path)
     for name in RANKED:
         given = PUBLISHED[name] | changes.get(name.replace(" ", "_"), {})
-        configs = SMOKE.runs([penalised(METHODS[name], PENALTY)], epochs="short")
+        configs = SMOKE.runs([with_penalty(METHODS[name], FUNCTIONAL_PENALTY)], epochs="short")
         for place, config in enumerate(configs):
             one = {key: value[place] if isinstance(value, list) else value for key, value in given.items()}
             bed.plant(
@@ -31,22 +31,22 @@ def told(tmp_path: Path, **changes):
                 accuracy=one["accuracy"],
                 shell=0.3,
                 look={"cosines": one["cosine"], "groups": 2},
-                log=[sight(1, loss=2.0), sight(2, loss=2.0 + one["loss"])],
+                log=[reading(1, loss=2.0), reading(2, loss=2.0 + one["loss"])],
                 functional={"rho": one["cosine"], "nudge_credit": one["nudge"], "nudge_gradient": -4e-3},
             )
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_the_published_pattern(tmp_path):
-    story = told(tmp_path)
-    assert holds(story, "contradicts nudging") is True
-    assert holds(story, "survives") is True
-    assert holds(story, "contradicts the accuracy") is True
-    assert holds(story, "State Bridge leads") is True
-    assert holds(story, "rank methods alike") is True
-    shown = cells(story, "metrics", "efficiency")
+    study_report = told(tmp_path)
+    assert holds(study_report, "contradicts nudging") is True
+    assert holds(study_report, "survives") is True
+    assert holds(study_report, "contradicts the accuracy") is True
+    assert holds(study_report, "State Bridge leads") is True
+    assert holds(study_report, "rank methods alike") is True
+    shown = cells(study_report, "metrics", "efficiency")
     assert shown["State Bridge"] == "+0.475 ± 0.000"
-    assert cells(story, "metrics", "Δ train loss")["FA"] == "-0.130 ± 0.000"
+    assert cells(study_report, "metrics", "Δ train loss")["FA"] == "-0.130 ± 0.000"
 
 
 def test_tau_of_the_published_pattern(tmp_path):
@@ -60,16 +60,18 @@ def test_tau_of_the_published_pattern(tmp_path):
 
 
 def test_exact_layers_count_only_in_the_published_mean(tmp_path):
-    story = told(tmp_path)
-    deep, counted = (cells(story, "metrics", column)["FA"] for column in ("deep cosine", "cosine, exact counted"))
+    study_report = told(tmp_path)
+    deep, counted = (
+        cells(study_report, "metrics", column)["FA"] for column in ("deep cosine", "cosine, exact counted")
+    )
     assert (deep, counted) == ("+0.230 ± 0.000", "+0.422 ± 0.000")  # (3 * 0.23 + 1) / 4
 
 
 def test_a_contradiction_may_be_the_exact_layer_alone(tmp_path):
     """Counted, FA passes State Bridge; without its exact layer it does not: then nothing contradicts."""
-    story = told(tmp_path, Credit_Bridge={"cosine": 0.2})
-    assert holds(story, "contradicts nudging") is True
-    assert holds(story, "survives") is False
+    study_report = told(tmp_path, Credit_Bridge={"cosine": 0.2})
+    assert holds(study_report, "contradicts nudging") is True
+    assert holds(study_report, "survives") is False
 
 
 @pytest.mark.parametrize(

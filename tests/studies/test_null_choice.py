@@ -32,25 +32,28 @@ def told(planted: Path, tmp_path: Path, **shells):
     bed = Bed(tmp_path)
     if shells:
         bed.plant(SMOKE.runs([METHODS["FA"]]), accuracy=[0.45, 0.451], look=LOOK, **shells)
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_where_both_nulls_are_beaten_nothing_flips(planted, tmp_path):
-    story = told(planted, tmp_path)
-    assert holds(story, "changes verdicts") is False
-    assert holds(story, "harder null") is True
-    assert holds(story, "passes under both") is True
-    assert set(cells(story, "verdicts", "flips").values()) == {"none"}
-    assert cells(story, "margins", "over own shell")["FA"] == "+15.0 [+15.0, +15.0]"
-    assert cells(story, "margins", "over bp shell")["FA"] == "+3.0 [+3.0, +3.0]"
+    study_report = told(planted, tmp_path)
+    assert holds(study_report, "changes verdicts") is False
+    assert holds(study_report, "harder null") is True
+    assert holds(study_report, "passes under both") is True
+    assert set(cells(study_report, "verdicts", "flips").values()) == {"none"}
+    assert cells(study_report, "margins", "over own shell")["FA"] == "+15.0 [+15.0, +15.0]"
+    assert cells(study_report, "margins", "over bp shell")["FA"] == "+3.0 [+3.0, +3.0]"
 
 
 def test_a_null_above_the_method_flips_its_verdict(planted, tmp_path):
-    story = told(planted, tmp_path, shell=[0.445, 0.446], bp_shell=[0.42, 0.421])
-    assert holds(story, "changes verdicts") is True
-    assert "FA (three, 2 of 2 seeds) from walked back (D3) to trustworthy" in finding(story, "changes verdicts").said
-    assert {name for name, word in cells(story, "verdicts", "flips").items() if word != "none"} == {"FA"}
-    assert holds(story, "harder null") is False
+    study_report = told(planted, tmp_path, shell=[0.445, 0.446], bp_shell=[0.42, 0.421])
+    assert holds(study_report, "changes verdicts") is True
+    assert (
+        "FA (three, 2 of 2 seeds) from walked back (D3) to trustworthy"
+        in finding(study_report, "changes verdicts").said
+    )
+    assert {name for name, word in cells(study_report, "verdicts", "flips").items() if word != "none"} == {"FA"}
+    assert holds(study_report, "harder null") is False
 
 
 def test_intervals_that_hold_zero_leave_the_harder_null_open(planted, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from planted import Bed, cells, finding, holds
 
 from walkback_papers.scale import METHODS, SMOKE
-from walkback_papers.studies.per_layer import LISTED, STUDY
+from walkback_papers.studies.per_layer import PER_LAYER_METHODS, STUDY
 
 FLAT = [0.3, 0.3, 0.3, 0.3, 0.3]
 PUBLISHED = {
@@ -22,21 +22,21 @@ def told(tmp_path, changes=(), **look):
     bed = Bed(tmp_path)
     for method, cosines in {**PUBLISHED, **dict(changes)}.items():
         bed.plant(SMOKE.runs([method]), look={"cosines": cosines, **look})
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_published_pattern(tmp_path):
-    story = told(tmp_path)
-    assert set(PUBLISHED) == set(LISTED)
-    assert holds(story, "FA's cosine rises") is True
-    assert holds(story, "lifted by the layer") is True
-    assert "Counting it +0.550 ± 0.000, without it +0.400 ± 0.000" in finding(story, "lifted by").said
-    assert holds(story, "DFA is aligned in layer 0") is True
-    assert holds(story, "One layer carries DFA's") is True
-    assert holds(story, "One layer carries Credit Bridge's") is False
-    assert cells(story, "cosines", "l = 0")["DFA"] == "+0.40 ± 0.00"
-    assert cells(story, "cosines", "l = 4")["FA"] == "+1.00 ± 0.00 exact"
-    assert cells(story, "cosines", "κ")["DFA"] == "100% ± 0% at l = 0"
+    study_report = told(tmp_path)
+    assert set(PUBLISHED) == set(PER_LAYER_METHODS)
+    assert holds(study_report, "FA's cosine rises") is True
+    assert holds(study_report, "lifted by the layer") is True
+    assert "Counting it +0.550 ± 0.000, without it +0.400 ± 0.000" in finding(study_report, "lifted by").said
+    assert holds(study_report, "DFA is aligned in layer 0") is True
+    assert holds(study_report, "One layer carries DFA's") is True
+    assert holds(study_report, "One layer carries Credit Bridge's") is False
+    assert cells(study_report, "cosines", "l = 0")["DFA"] == "+0.40 ± 0.00"
+    assert cells(study_report, "cosines", "l = 4")["FA"] == "+1.00 ± 0.00 exact"
+    assert cells(study_report, "cosines", "κ")["DFA"] == "100% ± 0% at l = 0"
 
 
 @pytest.mark.parametrize("cosines", [[0.4, 0.0, 0.2, 0.0, 0.0], [0.01, 0.0, 0.0, 0.0, 0.0]])
@@ -45,18 +45,18 @@ def test_a_deeper_alignment_or_none_in_layer_0_flips_dfa(tmp_path, cosines):
 
 
 def test_a_falling_cosine_flips_fa(tmp_path):
-    story = told(tmp_path, {METHODS["FA"]: [0.5, 0.4, 0.3, 0.2, 1.0]})
-    assert holds(story, "FA's cosine rises") is False
-    assert holds(story, "lifted by the layer") is True
+    study_report = told(tmp_path, {METHODS["FA"]: [0.5, 0.4, 0.3, 0.2, 1.0]})
+    assert holds(study_report, "FA's cosine rises") is False
+    assert holds(study_report, "lifted by the layer") is True
 
 
 def test_noise_decides_nothing_and_is_not_shown(tmp_path):
-    story = told(tmp_path, replay_cos=[1, 1, 1, 0.2, 0.1])
-    assert holds(story, "DFA is aligned in layer 0") is None
-    assert holds(story, "FA's cosine rises") is None
-    assert cells(story, "cosines", "l = 3")["DFA"] == "INVALID"
-    assert cells(story, "cosines", "deep")["DFA"] == "INVALID"
-    (drawn,) = [figure for figure in story.figures if figure.name == "cosines"]
+    study_report = told(tmp_path, replay_cos=[1, 1, 1, 0.2, 0.1])
+    assert holds(study_report, "DFA is aligned in layer 0") is None
+    assert holds(study_report, "FA's cosine rises") is None
+    assert cells(study_report, "cosines", "l = 3")["DFA"] == "INVALID"
+    assert cells(study_report, "cosines", "deep")["DFA"] == "INVALID"
+    (drawn,) = [figure for figure in study_report.figures if figure.name == "cosines"]
     assert drawn.plots[1].series[0].y[3] is None
 
 

@@ -18,11 +18,11 @@ from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.report import figures, study_pages
-from walkback.runs.train_runs import Listener, Options
+from walkback.runs.train_runs import ProgressListener, TrainOptions
 from walkback_papers import run_studies as conducting
 from walkback_papers import scale as scales
 from walkback_papers.publish import BITS, publish
-from walkback_papers.run_studies import conduct, recipes_of, tell
+from walkback_papers.run_studies import run_studies, runs_of_studies, write_reports
 
 MINI = {"mini": STUDIES["mini"]}
 FILES = ("measurements.npz", "functional.npz", "epochs/0001.npz", "epochs/0002.npz")
@@ -47,7 +47,7 @@ def small():
 def whole(tmp_path_factory):
     """Both studies, carried out."""
     out = tmp_path_factory.mktemp("whole")
-    assert conduct(STUDIES, SCALE, Options(out=out, device="cpu"), Listener()).unfinished == 0
+    assert run_studies(STUDIES, SCALE, TrainOptions(out=out, device="cpu"), ProgressListener()).unfinished == 0
     return out
 
 
@@ -98,7 +98,7 @@ class TestCopy:
         assert publish(STUDIES, SCALE, copied, target).written == 0
 
     def test_every_run_is_there_with_its_numbers_and_without_weights(self, whole, published):
-        names = {recipe.name for recipe in recipes_of(STUDIES.values(), SCALE)}
+        names = {resolved.name for resolved in runs_of_studies(STUDIES.values(), SCALE)}
         assert {path.name for path in (published / "runs").iterdir()} == names
         for name in names:
             old, new = whole / "runs" / name, published / "runs" / name
@@ -139,9 +139,11 @@ class TestCopy:
         assert contents(again) == contents(target)
 
     def test_published_results_are_finished_ones_for_every_command(self, published, monkeypatch):
-        monkeypatch.setattr("walkback.runs.train_runs.train_group", lambda *_: pytest.fail("trained"))
+        monkeypatch.setattr("walkback.runs.train_runs.train_configs_group", lambda *_: pytest.fail("trained"))
         before = contents(published)
-        assert conduct(STUDIES, SCALE, Options(out=published, device="cpu"), Listener()).unfinished == 0
+        assert (
+            run_studies(STUDIES, SCALE, TrainOptions(out=published, device="cpu"), ProgressListener()).unfinished == 0
+        )
         assert contents(published) == before
 
     def test_and_can_be_published_on(self, published, tmp_path):
@@ -234,7 +236,7 @@ class TestCommand:
         return main(["study", *map(str, words)])
 
     def test_it_publishes_and_says_where(self, whole, target, published, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr(conducting, "settle", lambda *_: pytest.fail("trained or measured"))
+        monkeypatch.setattr(conducting, "complete_runs", lambda *_: pytest.fail("trained or measured"))
         before = contents(whole)
         shutil.copytree(one(published, "fa_*s1_*"), tmp_path / "new" / "runs" / "retired")
         assert self.study("mini", "--out", whole, "--publish", tmp_path / "new") == 0
@@ -250,7 +252,7 @@ class TestCommand:
     def test_json(self, whole, target, capsys):
         assert self.study("all", "--out", whole, "--publish", target, "--json") == 0
         told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert [story["name"] for story in told] == list(STUDIES)
+        assert [study_report["name"] for study_report in told] == list(STUDIES)
 
     @pytest.mark.parametrize("other", ["--render", "--dry-run"])
     def test_one_thing_at_a_time(self, whole, target, capsys, other):
@@ -277,7 +279,7 @@ class TestFromACellToItsRuns:
         for study, one in STUDIES.items():
             page = published / study / name
             links = self.links(page.read_text(), pattern)
-            runs = {recipe.name for recipe in recipes_of([one], SCALE)}
+            runs = {resolved.name for resolved in runs_of_studies([one], SCALE)}
             assert {(page.parent / link).resolve().parent.name for link in links} == runs
             assert len(links) == len(runs)
             assert all((page.parent / link).is_file() for link in links)
@@ -296,8 +298,8 @@ class TestFromACellToItsRuns:
         assert contents(published) == before
 
     def test_a_study_does_not_name_the_runs_of_another(self, whole):
-        (story,) = tell(MINI, SCALE, whole)
-        assert len(story.runs) == 4
+        (study_report,) = write_reports(MINI, SCALE, whole)
+        assert len(study_report.runs) == 4
 
 
 def test_a_log_is_published_to_seven_digits(published, whole):

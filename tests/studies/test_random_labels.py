@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from planted import Bed, cells, holds, sight
+from planted import Bed, cells, holds, reading
 
 from walkback_papers.scale import METHODS, PAPER, SMOKE
-from walkback_papers.studies.random_labels import LISTED, STUDY
+from walkback_papers.studies.random_labels import RANDOM_LABEL_METHODS, STUDY
 
 RANDOM = f"{SMOKE.places['resmlp'].data},shuffled=true"
 EXPLODED = {"growth": 200.0, "grad": 1e-9, "cosines": [0.4, 0.0, 0.0, 0.0, 0.0]}
@@ -17,34 +17,34 @@ NOTHING = {"cosines": [0.0] * 5}
 def told(tmp_path, dfa=EXPLODED, fa=ALIGNED, true_dfa=EXPLODED, accuracy=0.1):
     """What is measured of DFA and FA on random labels."""
     bed = Bed(tmp_path)
-    log = [sight(1, train_acc=0.1), sight(2, train_acc=0.9)]
-    for method in LISTED:
+    log = [reading(1, train_acc=0.1), reading(2, train_acc=0.9)]
+    for method in RANDOM_LABEL_METHODS:
         is_dfa, is_fa = method == METHODS["DFA"], method == METHODS["FA"]
         on_random = dfa if is_dfa else fa if is_fa else ALIGNED
         bed.plant(SMOKE.runs([method]), accuracy=0.9, look=true_dfa if is_dfa else ALIGNED, log=log)
         bed.plant(SMOKE.runs([method], data=RANDOM), accuracy=accuracy, look=on_random, log=log)
-    return STUDY.tell(bed.results(), SMOKE)
+    return STUDY.report_results(bed.results(), SMOKE)
 
 
 def test_neither_needs_the_task(tmp_path):
-    story = told(tmp_path)
-    for found in story.findings:
+    study_report = told(tmp_path)
+    for found in study_report.findings:
         assert found.holds is True, found
-    assert cells(story, "labels", "train acc.")["BP"] == "0.900 ± 0.000"
+    assert cells(study_report, "labels", "train acc.")["BP"] == "0.900 ± 0.000"
 
 
 def test_both_need_it(tmp_path):
-    story = told(tmp_path, dfa=NOTHING, fa=NOTHING)
+    study_report = told(tmp_path, dfa=NOTHING, fa=NOTHING)
     for words in ("grow on random", "collapses on random", "DFA's layer 0", "FA's layer 0", "deep alignment"):
-        found = [each for each in story.findings if words in each.claim and "raw" not in each.claim]
+        found = [each for each in study_report.findings if words in each.claim and "raw" not in each.claim]
         assert [each.holds for each in found] == [False] * len(found), words
         assert found, words
 
 
 def test_what_is_not_there_with_the_task_is_not_asked_of_random_labels(tmp_path):
-    story = told(tmp_path, true_dfa=NOTHING)
-    assert holds(story, "grow on random") is None
-    assert holds(story, "collapses on random") is None
+    study_report = told(tmp_path, true_dfa=NOTHING)
+    assert holds(study_report, "grow on random") is None
+    assert holds(study_report, "collapses on random") is None
 
 
 def test_a_leak_of_the_labels_would_be_seen(tmp_path):
@@ -60,6 +60,6 @@ def test_runs_ask_for_random_labels_on_both_scales():
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("random-labels")
-    assert holds(story, "teach nothing") is True
-    assert holds(story, "DFA's layer 0") is True
+    study_report = smoke("random-labels")
+    assert holds(study_report, "teach nothing") is True
+    assert holds(study_report, "DFA's layer 0") is True

@@ -10,7 +10,7 @@ from planted import Bed, cells, finding, holds
 from walkback.training.resolved_run import resolve
 from walkback_papers.scale import PAPER, SMOKE
 from walkback_papers.studies.sensitivity import STUDY
-from walkback_papers.variants import LEFT_OUT, NAMES, RECIPE, VIT, variants
+from walkback_papers.variants import LEFT_OUT, RECIPE, VARIANT_NAMES, VIT_VARIANT, variants
 
 SCALE = replace(PAPER, seeds=(42, 123))
 """All variants, on pictures; nothing is trained, so no data are read."""
@@ -29,7 +29,7 @@ USUAL = {"BP": CALM, "FA": STEADY, "DFA": LOST, "State Bridge": LOST, "Credit Br
 
 def usual(row, method):
     """What is planted where nothing is said: the papers' picture."""
-    if row.family == VIT:
+    if row.family == VIT_VARIANT:
         return CALM if method == "BP" else LOST
     return RELIEVED if row.family != RECIPE and method == "DFA" else USUAL[method]
 
@@ -45,7 +45,7 @@ def bed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def published(bed):
-    return STUDY.tell(bed.results(), SCALE)
+    return STUDY.report_results(bed.results(), SCALE)
 
 
 def told(bed, exceptions, seeds=SCALE.seeds):
@@ -53,10 +53,10 @@ def told(bed, exceptions, seeds=SCALE.seeds):
     runs = {(name, method): ROWS[name].runs(SCALE, method) for name, method in exceptions}
     for place, given in exceptions.items():
         bed.plant([config for config in runs[place] if config.seed in seeds], **given)
-    story = STUDY.tell(bed.results(), SCALE)
+    study_report = STUDY.report_results(bed.results(), SCALE)
     for (name, method), own in runs.items():
         bed.plant(own, **usual(ROWS[name], method))
-    return story
+    return study_report
 
 
 def test_where_every_variant_is_alike_every_claim_holds_and_nothing_flips(published):
@@ -71,35 +71,38 @@ def test_where_every_variant_is_alike_every_claim_holds_and_nothing_flips(publis
 
 
 def test_a_variant_that_frees_dfa_is_named_wherever_it_matters(bed):
-    story = told(bed, {("raw error", "DFA"): RELIEVED})
+    study_report = told(bed, {("raw error", "DFA"): RELIEVED})
     for words in ("DFA is walked back", "DFA raises Mode 1", "do not beat their own", "deep cosine is below 0.05"):
-        assert holds(story, words) is False
-        assert finding(story, words).said.endswith("against it: raw error.")
-    assert "raw error: from walked back (D1, D2, D3) to trustworthy" in finding(story, "flips DFA's").said
-    assert cells(story, "verdicts", "flips")["raw error"] == "DFA"
-    assert cells(story, "conclusions", "DFA walked back")["raw error"] == "no"
-    assert holds(story, "flips FA's") is True
-    assert holds(story, "AdamW hides it") is True
+        assert holds(study_report, words) is False
+        assert finding(study_report, words).said.endswith("against it: raw error.")
+    assert "raw error: from walked back (D1, D2, D3) to trustworthy" in finding(study_report, "flips DFA's").said
+    assert cells(study_report, "verdicts", "flips")["raw error"] == "DFA"
+    assert cells(study_report, "conclusions", "DFA walked back")["raw error"] == "no"
+    assert holds(study_report, "flips FA's") is True
+    assert holds(study_report, "AdamW hides it") is True
 
 
 def test_a_bridge_that_its_site_frees_is_named(bed):
-    story = told(bed, {("site output", "Credit Bridge"): RELIEVED})
-    assert "site output: from walked back (D1, D2, D3) to trustworthy" in finding(story, "flips Credit Bridge's").said
-    assert cells(story, "verdicts", "flips")["site output"] == "Credit Bridge"
-    assert list(cells(story, "credit-bridge", "three").values()) == ["walked back (D1, D2, D3)", "trustworthy"]
-    assert holds(story, "flips State Bridge's") is True
+    study_report = told(bed, {("site output", "Credit Bridge"): RELIEVED})
+    assert (
+        "site output: from walked back (D1, D2, D3) to trustworthy"
+        in finding(study_report, "flips Credit Bridge's").said
+    )
+    assert cells(study_report, "verdicts", "flips")["site output"] == "Credit Bridge"
+    assert list(cells(study_report, "credit-bridge", "three").values()) == ["walked back (D1, D2, D3)", "trustworthy"]
+    assert holds(study_report, "flips State Bridge's") is True
 
 
 def test_seeds_that_differ_leave_a_variant_open(bed):
-    story = told(bed, {("raw error", "DFA"): RELIEVED | {"accuracy": 0.5}}, seeds=SCALE.seeds[:1])
-    assert holds(story, "DFA is walked back") is None
-    assert holds(story, "flips DFA's") is None
-    assert cells(story, "verdicts", "flips")["raw error"] == "DFA?"
-    assert cells(story, "conclusions", "DFA in Mode 1")["raw error"] == "open"
+    study_report = told(bed, {("raw error", "DFA"): RELIEVED | {"accuracy": 0.5}}, seeds=SCALE.seeds[:1])
+    assert holds(study_report, "DFA is walked back") is None
+    assert holds(study_report, "flips DFA's") is None
+    assert cells(study_report, "verdicts", "flips")["raw error"] == "DFA?"
+    assert cells(study_report, "conclusions", "DFA in Mode 1")["raw error"] == "open"
 
 
 def test_planted_exceptions_refute_each_claim_by_their_variants_names(bed):
-    story = told(
+    study_report = told(
         bed,
         {
             ("no crops", "BP"): LOST | {"accuracy": 0.6},
@@ -121,22 +124,22 @@ def test_planted_exceptions_refute_each_claim_by_their_variants_names(bed):
         "lifts DFA's deep cosine": "λ over mean, λ with B × 10",
     }
     for claim, names in against.items():
-        assert holds(story, claim) is False
-        assert finding(story, claim).said.endswith(f"against it: {names}."), claim
-    flips = cells(story, "verdicts", "flips")
+        assert holds(study_report, claim) is False
+        assert finding(study_report, claim).said.endswith(f"against it: {names}."), claim
+    flips = cells(study_report, "verdicts", "flips")
     changed = {"no crops": "BP", "mean padding": "FA", "W2 default": "FA", "B × 0.1": "DFA", "λ over mean": "DFA"}
     assert {name: word for name, word in flips.items() if word not in ("none", "–")} == changed | {
         "ViT with cls": "DFA"
     }
-    assert all(holds(story, f"flips {method}'s") is False for method in NAMES)
+    assert all(holds(study_report, f"flips {method}'s") is False for method in VARIANT_NAMES)
 
 
 def test_a_null_that_only_backprop_reaches_turns_verdicts_and_is_told_apart_from_flips(bed):
-    story = told(bed, {("W2 default", "FA"): STEADY | {"bp_shell": 0.40}})
-    assert holds(story, "against backprop's") is False
-    assert "against it: W2 default (FA)" in finding(story, "against backprop's").said
-    assert cells(story, "verdicts", "FA, bp shell")["W2 default"] == "walked back (D3)"
-    assert holds(story, "flips FA's") is True
+    study_report = told(bed, {("W2 default", "FA"): STEADY | {"bp_shell": 0.40}})
+    assert holds(study_report, "against backprop's") is False
+    assert "against it: W2 default (FA)" in finding(study_report, "against backprop's").said
+    assert cells(study_report, "verdicts", "FA, bp shell")["W2 default"] == "walked back (D3)"
+    assert holds(study_report, "flips FA's") is True
 
 
 def test_without_mode_1_at_the_recipe_nothing_can_be_relieved(bed):
@@ -164,9 +167,9 @@ def _settings(config):
 
 def test_numbers_share_the_recipes_fleet():
     """A variant that only changes a number or a choice of the rule is trained together with its base."""
-    base = resolve(ROWS[RECIPE].runs(SCALE, "DFA")[0]).bucket()
+    base = resolve(ROWS[RECIPE].runs(SCALE, "DFA")[0]).fleet_key()
     names = ("raw error", "logits − y", "B × 0.1", "B × 10", "B std 1/√d", "λ = 0.01", "λ with B × 0.1")
-    assert all(resolve(ROWS[name].runs(SCALE, "DFA")[0]).bucket() == base for name in names)
+    assert all(resolve(ROWS[name].runs(SCALE, "DFA")[0]).fleet_key() == base for name in names)
 
 
 def test_the_embedded_task_has_no_pictures_and_leaves_out_what_it_says():
@@ -179,8 +182,8 @@ def test_the_embedded_task_has_no_pictures_and_leaves_out_what_it_says():
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("sensitivity")
-    assert holds(story, "Backprop is trustworthy") is True
-    assert holds(story, "flips BP's") is True
-    assert holds(story, "AdamW hides it") is True
-    assert "raw error: from walked back" in finding(story, "flips DFA's").said
+    study_report = smoke("sensitivity")
+    assert holds(study_report, "Backprop is trustworthy") is True
+    assert holds(study_report, "flips BP's") is True
+    assert holds(study_report, "AdamW hides it") is True
+    assert "raw error: from walked back" in finding(study_report, "flips DFA's").said

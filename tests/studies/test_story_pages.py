@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import browser
 from walkback.report.cells import Cell
 from walkback.report.columns import LINE, fitting
-from walkback.report.figures import LOOKS, draw, looks_of
-from walkback.report.study_pages import save_story, story_page, table_latex, table_markdown
-from walkback.report.study_report import Figure, Finding, Grid, Plot, Series, Story, Table
+from walkback.report.figures import LINE_STYLES, draw, line_styles_of
+from walkback.report.study_pages import save_study_report, study_page, table_latex, table_markdown
+from walkback.report.study_report import CellGrid, Figure, Finding, Plot, Series, StudyReport, Table
 
 NAN, INF = float("nan"), float("inf")
 NASTY = "<b>a_b</b> 50% & #1 {x} \\y $z$ ~^ |h| [i] --é"
@@ -37,10 +37,10 @@ def plot(*series, **given):
 
 
 MANY = figure(
-    plot(*(curve(name) for name in LOOKS), *(curve(f"other {n}", mark="both") for n in range(20))),
+    plot(*(curve(name) for name in LINE_STYLES), *(curve(f"other {n}", mark="both") for n in range(20))),
     plot(curve("other 3"), curve("DFA", (1e-9, 1e-3, 2.0)), y_log=True, levels={"floor": 1e-7}, events=((1.0, "D1"),)),
     plot(*(curve(f"bar {n}", mark="bars", low=(0, 0, 0), high=(1, 1, 1)) for n in range(3)), ticks=("a", "b", "c")),
-    Grid("Verdicts", ("S0", "S1"), ("BP", "DFA"), (("trustworthy", "walked_back"), ("inconclusive", "stop"))),
+    CellGrid("Verdicts", ("S0", "S1"), ("BP", "DFA"), (("trustworthy", "walked_back"), ("inconclusive", "stop"))),
 )
 ROWS = (
     (
@@ -70,7 +70,7 @@ LONG = Table(
     ((Cell("dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"), Cell("because of this " * 30)),),
     "n = 2, ddof = 1",
 )
-STORY = Story(
+STORY = StudyReport(
     "mini",
     f"Title {NASTY}",
     "Which question?",
@@ -114,17 +114,17 @@ class TestDrawings:
         assert min(sizes) >= 6
 
     def test_no_two_look_alike_without_colour(self):
-        looks = looks_of(MANY)
-        assert len(looks) == len(LOOKS) + 20 + 3
+        looks = line_styles_of(MANY)
+        assert len(looks) == len(LINE_STYLES) + 20 + 3
         assert len({(look.dash, look.marker) for look in looks.values()}) == len(looks)
         bars = [looks[f"bar {n}"].hatch for n in range(3)]
         assert len(set(bars)) == 3
 
     def test_a_method_looks_the_same_in_every_figure(self):
-        alone, last = looks_of(figure(plot(curve("DFA")))), looks_of(figure(plot(curve("x"), curve("DFA"))))
-        assert (alone["DFA"].colour, alone["DFA"].dash, alone["DFA"].marker) == LOOKS["DFA"]
-        assert (last["DFA"].colour, last["DFA"].dash, last["DFA"].marker) == LOOKS["DFA"]
-        shared = looks_of(figure(plot(curve("DFA"), curve("DFA, λ = 1", style="DFA"))))
+        alone, last = line_styles_of(figure(plot(curve("DFA")))), line_styles_of(figure(plot(curve("x"), curve("DFA"))))
+        assert (alone["DFA"].colour, alone["DFA"].dash, alone["DFA"].marker) == LINE_STYLES["DFA"]
+        assert (last["DFA"].colour, last["DFA"].dash, last["DFA"].marker) == LINE_STYLES["DFA"]
+        shared = line_styles_of(figure(plot(curve("DFA"), curve("DFA, λ = 1", style="DFA"))))
         assert shared["DFA"].colour == shared["DFA, λ = 1"].colour
         assert (shared["DFA"].dash, shared["DFA"].marker) != (shared["DFA, λ = 1"].dash, shared["DFA, λ = 1"].marker)
 
@@ -132,9 +132,9 @@ class TestDrawings:
         """The legend has it once."""
         both = figure(plot(curve("a"), curve("b")), plot(curve("b"), curve("a")))
         strokes = re.findall(r"stroke: (#\w{6})", draw(both, "svg").decode())
-        looks = looks_of(both)
+        looks = line_styles_of(both)
         assert {looks["a"].colour.lower(), looks["b"].colour.lower()} <= set(strokes)
-        assert looks == looks_of(figure(plot(curve("a"), curve("b"))))
+        assert looks == line_styles_of(figure(plot(curve("a"), curve("b"))))
 
     @pytest.mark.parametrize("log", [False, True])
     @pytest.mark.parametrize(
@@ -151,21 +151,21 @@ class TestDrawings:
 
     def test_no_plots_at_all(self):
         assert draw(figure(), "svg").startswith(b"<?xml")
-        assert draw(figure(Grid("empty", (), (), ())), "pdf").startswith(b"%PDF")
+        assert draw(figure(CellGrid("empty", (), (), ())), "pdf").startswith(b"%PDF")
 
 
 class TestTables:
     @pytest.mark.parametrize("table", [NARROW, WIDE, LONG], ids=lambda table: table.name)
     def test_every_format_holds_the_same_cells(self, table):
         wanted = [[cell.text for cell in row] for row in table.rows]
-        page = story_page(Story("s", "t", "q", (), (table,), ()), {})
+        page = study_page(StudyReport("s", "t", "q", (), (table,), ()), {})
         squeezed = [[" ".join(text.split()) for text in row] for row in wanted]
         assert self.rows("md", f"## {table.title}\n{table_markdown(table)}", table) == squeezed
         assert self.rows("html", page, table) == wanted
         assert self.rows("tex", table_latex(table), table) == squeezed
-        story = json.loads(json.dumps(Story("s", "t", "q", (), (table,), ()).to_json(), allow_nan=False))
-        assert [[cell["text"] for cell in row] for row in story["tables"][0]["rows"]] == wanted
-        assert [[cell["value"] for cell in row] for row in story["tables"][0]["rows"]] == [
+        study_report = json.loads(json.dumps(StudyReport("s", "t", "q", (), (table,), ()).to_json(), allow_nan=False))
+        assert [[cell["text"] for cell in row] for row in study_report["tables"][0]["rows"]] == wanted
+        assert [[cell["value"] for cell in row] for row in study_report["tables"][0]["rows"]] == [
             [cell.value for cell in row] for row in table.rows
         ]
 
@@ -175,7 +175,7 @@ class TestTables:
         return [[*first, *(cell for piece in rest for cell in piece[1:])] for first, *rest in zip(*found, strict=True)]
 
     def test_reasons_and_notes_are_in_every_format(self):
-        page = story_page(Story("s", "t", "q", (), (NARROW,), ()), {})
+        page = study_page(StudyReport("s", "t", "q", (), (NARROW,), ()), {})
         for text in (page, table_markdown(NARROW), table_latex(NARROW)):
             assert "the reference is noise" in text
             assert "Note." in text
@@ -184,7 +184,7 @@ class TestTables:
     def test_numbers_that_are_not_finite_are_null(self):
         table = Table("t", "T", ("a",), ((Cell("inf", INF),),), "c")
         drawn = figure(plot(curve("DFA", (NAN, 1.0, None))))
-        told = json.dumps(Story("s", "t", "q", (), (table,), (drawn,)).to_json(), allow_nan=False)
+        told = json.dumps(StudyReport("s", "t", "q", (), (table,), (drawn,)).to_json(), allow_nan=False)
         assert json.loads(told)["tables"][0]["rows"][0][0]["value"] is None
         assert json.loads(told)["figures"][0]["plots"][0]["series"][0]["y"] == [None, 1.0, None]
 
@@ -222,7 +222,7 @@ class TestTables:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    written = save_story(STORY, folder)
+    written = save_study_report(STORY, folder)
     assert all(path.is_file() for path in written)
     return folder / "index.html"
 

@@ -32,18 +32,18 @@ def bed(tmp_path_factory):
 
 
 def test_an_audit_with_wide_gaps(bed):
-    story = STUDY.tell(bed.results(), SMOKE)
-    assert [each.claim for each in story.findings if each.holds is not True] == []
-    gaps = cells(story, "gaps", "gap")
+    study_report = STUDY.report_results(bed.results(), SMOKE)
+    assert [each.claim for each in study_report.findings if each.holds is not True] == []
+    gaps = cells(study_report, "gaps", "gap")
     assert gaps["(a) growth"] == f"{700 / 2:.3g}x"
     assert gaps["(b) floor"] == tidy(f"{1.3e-4 / 4.2e-9:.3g}x")
     assert gaps["(d) margin, pp"] == f"{61.5 - 30.6:+.1f} pp"
     # FA, DFA raw and EP short lie 6.1 pp above their shell: of all cases only they change, by (d), in both editions.
-    assert cells(story, "gaps", "flips, three")["(d) margin, pp"] == "6 of 16"
-    assert cells(story, "gaps", "flips, four")["(d) margin, pp"] == "6 of 16"
-    assert cells(story, "gaps", "flips, four")["(b) floor"] == "0 of 16"
-    assert cells(story, "flips", "(d) margin, pp")["FA s1"] == "+6.1"
-    assert cells(story, "flips", "(d) margin, pp")["BP s1"] == "–"
+    assert cells(study_report, "gaps", "flips, three")["(d) margin, pp"] == "6 of 16"
+    assert cells(study_report, "gaps", "flips, four")["(d) margin, pp"] == "6 of 16"
+    assert cells(study_report, "gaps", "flips, four")["(b) floor"] == "0 of 16"
+    assert cells(study_report, "flips", "(d) margin, pp")["FA s1"] == "+6.1"
+    assert cells(study_report, "flips", "(d) margin, pp")["BP s1"] == "–"
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_an_audit_with_wide_gaps(bed):
 )
 def test_a_case_near_a_threshold_refutes_its_robustness(bed, method, given, claim):
     bed.plant(SMOKE.runs([METHODS[method]]), **given)
-    story = STUDY.tell(bed.results(), SMOKE)
+    study_report = STUDY.report_results(bed.results(), SMOKE)
     bed.plant(SMOKE.runs([METHODS[method]]), **AUDIT[method])
-    assert holds(story, claim) is False
+    assert holds(study_report, claim) is False
 
 
 def test_margins_far_from_the_line_are_robust(tmp_path):
     bed = Bed(tmp_path)
     plant_all(bed, STUDY.runs(SMOKE), AUDIT | {"other": case(0.75, 8.0, 1e-5)})
-    assert holds(STUDY.tell(bed.results(), SMOKE), "(d) is not robust") is False
+    assert holds(STUDY.report_results(bed.results(), SMOKE), "(d) is not robust") is False
 
 
 def test_groups_are_those_of_the_papers():
@@ -78,5 +78,5 @@ def test_groups_are_those_of_the_papers():
 
 @pytest.mark.slow
 def test_smoke(smoke):
-    story = smoke("threshold-sensitivity")
-    assert holds(story, "(d) is not robust") is True
+    study_report = smoke("threshold-sensitivity")
+    assert holds(study_report, "(d) is not robust") is True

@@ -14,15 +14,15 @@ import numpy as np
 from PIL import Image
 
 from walkback.data.cifar import digests
-from walkback.data.cifar_spec import ARRAYS, BATCHES, CIFAR10, CIFAR100, Arrays, CifarSpec
+from walkback.data.cifar_spec import CIFAR10, CIFAR100, CIFAR_ARRAYS, CIFAR_BATCHES, CifarArrays, CifarSpec
 
 TRAIN, TEST = 50, 10
 
 
-def fake(real: CifarSpec = CIFAR10, seed: int = 0) -> tuple[CifarSpec, Arrays]:
+def fake(real: CifarSpec = CIFAR10, seed: int = 0) -> tuple[CifarSpec, CifarArrays]:
     """A small data set with the names and forms of `real`, and the spec that knows its hashes."""
     rng = np.random.default_rng(seed)
-    arrays = Arrays(
+    arrays = CifarArrays(
         train_pixels=rng.integers(0, 256, (TRAIN, 32, 32, 3), dtype=np.uint8),
         train_labels=rng.integers(0, real.classes, TRAIN, dtype=np.uint8),
         test_pixels=rng.integers(0, 256, (TEST, 32, 32, 3), dtype=np.uint8),
@@ -31,15 +31,15 @@ def fake(real: CifarSpec = CIFAR10, seed: int = 0) -> tuple[CifarSpec, Arrays]:
     return dataclasses.replace(real, hashes=digests(arrays), train_size=TRAIN, test_size=TEST), arrays
 
 
-def both() -> list[tuple[CifarSpec, Arrays]]:
+def both() -> list[tuple[CifarSpec, CifarArrays]]:
     return [fake(CIFAR10), fake(CIFAR100)]
 
 
-def same(one: Arrays, other: Arrays) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ARRAYS)
+def same(one: CifarArrays, other: CifarArrays) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in CIFAR_ARRAYS)
 
 
-def _parts(spec: CifarSpec, arrays: Arrays) -> list[tuple[str, np.ndarray, np.ndarray]]:
+def _parts(spec: CifarSpec, arrays: CifarArrays) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """(file name, rows of colour planes, labels) of each official file."""
     count = len(spec.train_files)
     pixels = [*np.split(arrays.train_pixels, count), arrays.test_pixels]
@@ -48,7 +48,7 @@ def _parts(spec: CifarSpec, arrays: Arrays) -> list[tuple[str, np.ndarray, np.nd
     return list(zip((*spec.train_files, spec.test_file), planes, labels, strict=True))
 
 
-def python_files(spec: CifarSpec, arrays: Arrays) -> dict[str, bytes]:
+def python_files(spec: CifarSpec, arrays: CifarArrays) -> dict[str, bytes]:
     files = {"batches.meta": b"never read"}
     for name, planes, labels in _parts(spec, arrays):
         batch = {"batch_label": name, "data": planes, spec.label_key: labels.tolist(), "coarse_labels": [0]}
@@ -57,7 +57,7 @@ def python_files(spec: CifarSpec, arrays: Arrays) -> dict[str, bytes]:
     return files
 
 
-def binary_files(spec: CifarSpec, arrays: Arrays) -> dict[str, bytes]:
+def binary_files(spec: CifarSpec, arrays: CifarArrays) -> dict[str, bytes]:
     files = {}
     for name, planes, labels in _parts(spec, arrays):
         coarse = np.full((len(labels), spec.label_bytes - 1), 7, dtype=np.uint8)
@@ -71,8 +71,8 @@ def png(rows: np.ndarray, mode: str = "RGB") -> bytes:
     return buffer.getvalue()
 
 
-def sheet_files(spec: CifarSpec, arrays: Arrays, spelling: str = "labels") -> dict[str, bytes]:
-    sheets = zip(BATCHES, np.split(arrays.train_pixels, len(BATCHES)), strict=True)
+def sheet_files(spec: CifarSpec, arrays: CifarArrays, spelling: str = "labels") -> dict[str, bytes]:
+    sheets = zip(CIFAR_BATCHES, np.split(arrays.train_pixels, len(CIFAR_BATCHES)), strict=True)
     return {
         **{f"{name}.png": png(rows) for name, rows in sheets},
         "test_batch.png": png(arrays.test_pixels),
@@ -81,9 +81,9 @@ def sheet_files(spec: CifarSpec, arrays: Arrays, spelling: str = "labels") -> di
     }
 
 
-def store_files(spec: CifarSpec, arrays: Arrays) -> dict[str, bytes]:
+def store_files(spec: CifarSpec, arrays: CifarArrays) -> dict[str, bytes]:
     files = {}
-    for name in ARRAYS:
+    for name in CIFAR_ARRAYS:
         buffer = io.BytesIO()
         np.save(buffer, getattr(arrays, name))
         files[f"{name}.npy"] = buffer.getvalue()
@@ -110,7 +110,7 @@ def write_archive(path: Path, files: dict[str, bytes], prefix: str, extra: list[
     return path
 
 
-def official_archive(spec: CifarSpec, arrays: Arrays, path: Path) -> CifarSpec:
+def official_archive(spec: CifarSpec, arrays: CifarArrays, path: Path) -> CifarSpec:
     """Write the official python archive, and return the spec that knows its md5."""
     write_archive(path, python_files(spec, arrays), f"{spec.python_folder}/")
     return dataclasses.replace(spec, archive_md5=hashlib.md5(path.read_bytes()).hexdigest())

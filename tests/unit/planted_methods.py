@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planted import Bed, sight
+from planted import Bed, reading
 
 from walkback_papers.scale import METHODS, SMOKE
-from walkback_papers.tables import penalised
+from walkback_papers.tables import with_penalty
 
 LOOK = {"growth": 3.0, "grad": 2e-5, "cosines": [0.4, 0.1, 0.0, -0.1, 0.2], "group_cos": 0.25, "fresh": 0.03}
 
@@ -16,12 +16,12 @@ def plant_methods(folder: Path) -> Bed:
     """Backprop and FA healthy, DFA exploded, at different sizes in both seeds."""
     made = Bed(folder)
     log = [
-        sight(1, growth=2, grad=1e-5, accuracy=0.2, loss=2.5),
-        sight(2, growth=20, grad=7e-7, accuracy=0.3, loss=2.0),
-        sight(3, growth=70, grad=5e-8, accuracy=0.31, loss=1.5),
+        reading(1, growth=2, grad=1e-5, accuracy=0.2, loss=2.5),
+        reading(2, growth=20, grad=7e-7, accuracy=0.3, loss=2.0),
+        reading(3, growth=70, grad=5e-8, accuracy=0.31, loss=1.5),
     ]
     made.plant(SMOKE.runs([METHODS["BP"]], place="wide"), accuracy=0.5, shell=0.1)
-    made.plant(SMOKE.runs([METHODS["BP"]]), accuracy=[0.60, 0.62], shell=0.4, look={"cosines": 1.0}, log=[sight(1)])
+    made.plant(SMOKE.runs([METHODS["BP"]]), accuracy=[0.60, 0.62], shell=0.4, look={"cosines": 1.0}, log=[reading(1)])
     made.plant(
         SMOKE.runs([METHODS["DFA"]]),
         accuracy=[0.30, 0.34],
@@ -39,11 +39,11 @@ def plant_methods(folder: Path) -> Bed:
     )
     for name, nudge in (("DFA", -1e-3), ("FA", -2e-3)):
         made.plant(
-            SMOKE.runs([penalised(METHODS[name], 1e-2)], epochs="short"),
+            SMOKE.runs([with_penalty(METHODS[name], 1e-2)], epochs="short"),
             accuracy=0.5,
             shell=0.4,
             look=LOOK,
-            log=[sight(1, loss=2.0), sight(2, loss=2.0 + 500 * nudge)],
+            log=[reading(1, loss=2.0), reading(2, loss=2.0 + 500 * nudge)],
             functional={"nudge_credit": nudge},
         )
     for name, growth, grad in (("State Bridge", 100.0, 1e-9), ("Credit Bridge", 60.0, 1e-8), ("EP", 5.0, 1e-4)):

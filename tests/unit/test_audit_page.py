@@ -13,7 +13,7 @@ import page_tables
 import pytest
 from fake_measurements import ALL
 
-from walkback.judge.audit_table import worst
+from walkback.judge.audit_table import worst_outcome
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.judge.threshold_sweep import STRATEGIES, strategies
@@ -205,7 +205,7 @@ def test_the_grid_is_what_the_strategies_conclude(source, reports):
         found = [strategies(report) for report in reports if report.method_name == method]
         assert row[0] == method
         for name, cell in zip(STRATEGIES, row[1:], strict=True):
-            assert cell.replace("\xa0", " ").startswith(SIGNS[worst([each[name] for each in found])])
+            assert cell.replace("\xa0", " ").startswith(SIGNS[worst_outcome([each[name] for each in found])])
     words = {cell.replace("\xa0", " ") for row in rows for cell in row[1:]}
     assert {"✗ walked back (D1, D2, D3)", "? not decidable (D3)"} <= words
     assert any(word.endswith("in 1 of 2 seeds") for word in words)

@@ -13,10 +13,10 @@ from walkback.bench import BENCHES, costs
 from walkback.bench.benches import data, diagnose, fleet, loop, rules, scaling, startup
 from walkback.bench.eager_loop import plain_loop, plain_net, plain_step
 from walkback.bench.loader import PerSample, pictures
-from walkback.bench.result import Bar, Options, Result, Row, Spread
-from walkback.bench.setup import BATCH, TINY_STEPS, Scale, scale
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow, BenchTarget, Spread
+from walkback.bench.setup import BENCH_BATCH, TINY_STEPS, BenchScale, scale
 from walkback.bench.timing import interleaved, round_seconds
-from walkback.bench.worker_pool import Crew
+from walkback.bench.worker_pool import WorkerPool
 from walkback.cli.main import main
 from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.credit import RULES
@@ -28,10 +28,10 @@ from walkback_papers.benches import paper
 from walkback_papers.scale import PAPER
 
 CPU = torch.device("cpu")
-QUICK = Options(quick=True, device="cpu")
+QUICK = BenchOptions(quick=True, device="cpu")
 
 
-def well_formed(result: Result) -> None:
+def well_formed(result: BenchResult) -> None:
     assert result.rows
     for row in result.rows:
         if row.reason:
@@ -40,7 +40,7 @@ def well_formed(result: Result) -> None:
             continue
         for spread in filter(None, (row.ms, row.ratio, row.second)):
             assert 0 < spread.low <= spread.median <= spread.high
-    assert Result.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False))) == result
+    assert BenchResult.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False))) == result
 
 
 class TestTiming:
@@ -79,16 +79,16 @@ class TestTiming:
         assert Spread.of([7.0]) == Spread(7.0, 7.0, 7.0)
 
     def test_bars_are_held_to_the_median(self):
-        most = [Bar("ms", most=200.0)]
-        assert Row.of("a", [0.1, 0.2, 0.6], [1.0], most).is_met is True
-        assert Row.of("a", [0.1, 0.3, 0.6], [1.0], most).is_met is False
-        least = [Bar("ratio", least=3.0)]
-        assert Row.of("a", [0.1], [2.0, 3.0, 4.0], least).is_met is True
-        assert Row.of("a", [0.1], [2.9, 2.9, 4.0], least).is_met is False
-        second = [*least, Bar("second", most=0.95)]
-        assert Row.of("a", [0.1], [3.0], second, second=[0.95]).is_met is True
-        assert Row.of("a", [0.1], [3.0], second, second=[0.96]).is_met is False
-        assert Row.of("a", [0.1], [1.0]).is_met is None
+        most = [BenchTarget("ms", most=200.0)]
+        assert BenchRow.of("a", [0.1, 0.2, 0.6], [1.0], most).is_met is True
+        assert BenchRow.of("a", [0.1, 0.3, 0.6], [1.0], most).is_met is False
+        least = [BenchTarget("ratio", least=3.0)]
+        assert BenchRow.of("a", [0.1], [2.0, 3.0, 4.0], least).is_met is True
+        assert BenchRow.of("a", [0.1], [2.9, 2.9, 4.0], least).is_met is False
+        second = [*least, BenchTarget("second", most=0.95)]
+        assert BenchRow.of("a", [0.1], [3.0], second, second=[0.95]).is_met is True
+        assert BenchRow.of("a", [0.1], [3.0], second, second=[0.96]).is_met is False
+        assert BenchRow.of("a", [0.1], [1.0]).is_met is None
 
 
 class InThisProcess:
@@ -97,7 +97,7 @@ class InThisProcess:
     def __init__(self, shares, data):
         from walkback.training.fleet import Fleet
 
-        self._drivers = [Fleet(recipes, data, CPU) for share in shares for recipes in share]
+        self._drivers = [Fleet(resolved_runs, data, CPU) for share in shares for resolved_runs in share]
 
     def epoch(self):
         for driver in self._drivers:
@@ -126,21 +126,21 @@ class TestBenches:
         well_formed(result)
 
     def test_rules_runs(self):
-        result = rules.run(Options(quick=True, device="cpu", methods=("bp", "dfa", "kp"), models=(2,)))
+        result = rules.run(BenchOptions(quick=True, device="cpu", methods=("bp", "dfa", "kp"), models=(2,)))
         well_formed(result)
         names = ["bp", "dfa", "kp"]
         assert [row.what for row in result.rows] == [f"{name}, {where}" for where in ("alone", "M=2") for name in names]
 
     @pytest.mark.slow
     def test_fleets_of_every_architecture(self):
-        result = fleet.run(Options(quick=True, device="cpu", archs=tuple(ARCHS.names()), methods=("bp",)))
+        result = fleet.run(BenchOptions(quick=True, device="cpu", archs=tuple(ARCHS.names()), methods=("bp",)))
         well_formed(result)
         rows = ("plain loop", "bp, alone", "bp, M=2")
         assert [row.what for row in result.rows] == [f"{arch}: {row}" for arch in ARCHS.names() for row in rows]
 
     def test_a_method_that_is_not_defined_is_told(self, monkeypatch):
         monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: [0.1] for name in tasks})
-        result = fleet.run(Options(quick=True, device="cpu", archs=("small_cnn",), methods=("kp",)))
+        result = fleet.run(BenchOptions(quick=True, device="cpu", archs=("small_cnn",), methods=("kp",)))
         (refused,) = [row for row in result.rows if row.reason]
         assert refused.what == "small_cnn: kp"
         assert "not defined on 'small_cnn'" in refused.reason
@@ -148,14 +148,14 @@ class TestBenches:
     def test_a_fleet_that_does_not_fit_is_told(self, monkeypatch):
         monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: [0.1] for name in tasks})
         monkeypatch.setattr(fleet, "Fleet", _no_memory)
-        result = fleet.run(Options(quick=True, device="cpu"))
+        result = fleet.run(BenchOptions(quick=True, device="cpu"))
         assert [row.what for row in result.rows if row.reason] == ["resmlp: M=2"]
 
     def test_quick_is_tiny_and_full_size_is_the_papers(self):
         assert scale(True, steps=99).steps == TINY_STEPS
-        net = Scale().recipe("bp").net
+        net = BenchScale().resolved("bp").net
         assert (net.d, net.depth, net.input_shape) == (256, 4, (3072,))
-        assert scale(False, "vit_mini").recipe("bp").net.input_shape == (3, 32, 32)
+        assert scale(False, "vit_mini").resolved("bp").net.input_shape == (3, 32, 32)
 
 
 def _no_memory(*_):
@@ -167,28 +167,28 @@ class TestPlain:
 
     @pytest.mark.parametrize("arch", ARCHS.names())
     def test_it_is_the_same_network(self, arch):
-        recipe = scale(True, arch).recipe("bp")
-        plain, params = plain_net(recipe.net), recipe.params()
-        buffers = recipe.net.buffers
+        resolved = scale(True, arch).resolved("bp")
+        plain, params = plain_net(resolved.net), resolved.params()
+        buffers = resolved.net.buffers
         leaves = [leaf for name, leaf in params.items() if name not in buffers]
         # Both list their weights from the input to the output, but in an order of their own within a layer.
         ours, theirs = (sorted(map(torch.numel, found)) for found in (leaves, plain.parameters()))
         assert ours == theirs
         _copy(plain, params)
-        x = torch.randn(16, *recipe.net.input_shape)
-        expected = recipe.net.in_training().forward(params, x)
+        x = torch.randn(16, *resolved.net.input_shape)
+        expected = resolved.net.in_training().forward(params, x)
         assert torch.allclose(plain(x), expected, atol=1e-5, rtol=1e-5)
 
     def test_full_size_counts_as_many_weights(self):
         for arch in ARCHS.names():
-            recipe = scale(False, arch).recipe("bp")
-            trained = [leaf for name, leaf in recipe.params().items() if name not in recipe.net.buffers]
-            assert sum(p.numel() for p in plain_net(recipe.net).parameters()) == sum(map(torch.numel, trained))
+            resolved = scale(False, arch).resolved("bp")
+            trained = [leaf for name, leaf in resolved.params().items() if name not in resolved.net.buffers]
+            assert sum(p.numel() for p in plain_net(resolved.net).parameters()) == sum(map(torch.numel, trained))
 
     def test_the_loop_learns_and_counts_its_steps(self):
         size = scale(True)
-        dataset, net = size.load(), size.recipe("bp").net
-        assert plain_loop(dataset, net, BATCH, CPU)() == size.steps
+        dataset, net = size.load(), size.resolved("bp").net
+        assert plain_loop(dataset, net, BENCH_BATCH, CPU)() == size.steps
         torch.manual_seed(0)
         module = plain_net(net)
         step, batch = plain_step(module), (dataset.train_x[:64], dataset.train_y[:64])
@@ -228,7 +228,7 @@ class TestImages:
     def test_one_at_a_time_gives_what_the_feed_can_give(self):
         """Each sample is one of the crops and flips that the resident feed knows, normalised in the same way."""
         dataset = pictures(2, quick=True).data
-        feed = Feed(dataset, BATCH, "crop_flip", torch.float32, CPU)
+        feed = Feed(dataset, BENCH_BATCH, "crop_flip", torch.float32, CPU)
         places = torch.cartesian_prod(*map(torch.arange, (1, 2 * PAD + 1, 2 * PAD + 1, 2)))
         for index in range(3):
             every = dict(zip(("index", "top", "left", "flip"), places.T, strict=True))
@@ -245,7 +245,7 @@ class TestImages:
 class TestCrew:
     def test_a_process_trains_when_told_and_ends_when_closed(self):
         size = scale(True)
-        crew = Crew([[size.recipes("bp", range(2))]], size.load())
+        crew = WorkerPool([[size.resolved_runs("bp", range(2))]], size.load())
         try:
             crew.epoch()
             crew.epoch()
@@ -260,16 +260,16 @@ class TestArithmetic:
 
     def test_a_pass_is_related_to_a_whole_epoch(self, monkeypatch):
         steps = TINY_STEPS
-        times = {diagnose.LOOP: [steps * 0.01, steps * 0.02], diagnose.PASS: [0.039, 0.156]}
+        times = {diagnose.EAGER_LOOP: [steps * 0.01, steps * 0.02], diagnose.PASS: [0.039, 0.156]}
         monkeypatch.setattr(diagnose, "interleaved", lambda tasks, *_: {n: times.get(n, [1.0, 1.0]) for n in tasks})
         rows = {row.what: row for row in diagnose.run(QUICK).rows}
-        assert rows[diagnose.LOOP].ms.median == pytest.approx(1e3 * (3.9 + 7.8) / 2)
+        assert rows[diagnose.EAGER_LOOP].ms.median == pytest.approx(1e3 * (3.9 + 7.8) / 2)
         assert (rows[diagnose.PASS].ratio.low, rows[diagnose.PASS].ratio.high) == pytest.approx((0.0125, 0.0175))
 
     def test_a_fleet_is_related_to_the_loop_per_model_and_to_bp(self, monkeypatch):
         known = {"plain loop": [0.2], "bp": [0.1], "dfa": [0.09]}
         monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: known[name] for name in tasks})
-        result = fleet.run(Options(quick=True, device="cpu", models=(2,), methods=("dfa",)))
+        result = fleet.run(BenchOptions(quick=True, device="cpu", models=(2,), methods=("dfa",)))
         found = {row.what: (row.ms.median, row.ratio.median) for row in result.rows}
         step = 100 / TINY_STEPS
         expected = {
@@ -286,17 +286,17 @@ class TestArithmetic:
             made = fleet._Arch.__new__(fleet._Arch)
             made._device, made._options, made._arch, made._models = (
                 torch.device(kind),
-                Options(quick=quick),
+                BenchOptions(quick=quick),
                 arch,
                 [1, 128],
             )
             return made._bars(method, models, f"M={models}")
 
         dfa = "dfa:scale=unit_error,site=input"
-        assert bars("resmlp", "bp", 128) == [Bar("ratio", least=100.0)]
-        assert bars("vit_mini", "bp", 18) == [Bar("ratio", least=5.0)]
-        assert bars("resmlp", "fa:site=input", 128) == [Bar("second", most=1.0)]
-        assert bars("resmlp", dfa, 128) == [Bar("second", most=0.95)]
+        assert bars("resmlp", "bp", 128) == [BenchTarget("ratio", least=100.0)]
+        assert bars("vit_mini", "bp", 18) == [BenchTarget("ratio", least=5.0)]
+        assert bars("resmlp", "fa:site=input", 128) == [BenchTarget("second", most=1.0)]
+        assert bars("resmlp", dfa, 128) == [BenchTarget("second", most=0.95)]
         none = [
             ("resmlp", "bp", 1),
             ("resmlp", dfa, 1),
@@ -318,7 +318,7 @@ class TestArithmetic:
     def test_scaling_tells_a_step_or_an_epoch(self, monkeypatch):
         monkeypatch.setattr(scaling, "Fleet", lambda *_: None)
         monkeypatch.setattr(scaling, "interleaved", lambda tasks, *_: {n: [0.1 + i] for i, n in enumerate(tasks)})
-        monkeypatch.setitem(scaling.SIZES, "quick", (scaling.Point(1, 8, 1, 16, 2), ((1, 2, 3),) * 4))
+        monkeypatch.setitem(scaling.SCALING_SIZES, "quick", (scaling.ScalingPoint(1, 8, 1, 16, 2), ((1, 2, 3),) * 4))
         result = scaling.run(QUICK)
         found = {row.what: row.ms.median for row in result.rows}
         assert found["step against depth: depth=2"] == pytest.approx(1100 / 2)
@@ -328,8 +328,8 @@ class TestArithmetic:
         assert len(result.notes) == 5
 
     def test_images_are_counted_in_a_second(self, monkeypatch):
-        images = TINY_STEPS * BATCH
-        known = {data.BASE: [1.0], data.WORKERS: [0.5], data.FEED: [0.1]}
+        images = TINY_STEPS * BENCH_BATCH
+        known = {data.DATA_BASE: [1.0], data.LOADER_WORKERS: [0.5], data.FEED: [0.1]}
         monkeypatch.setattr(data, "interleaved", lambda tasks, *_: {name: known[name] for name in tasks})
         result = data.run(QUICK)
         assert result.settings["images_per_second"][data.FEED] == pytest.approx(10 * images)
@@ -338,22 +338,24 @@ class TestArithmetic:
     def test_the_loop_bench_counts_per_model(self, monkeypatch):
         monkeypatch.setattr(loop, "Crew", InThisProcess)
         monkeypatch.setattr(loop, "interleaved", lambda tasks, *_: {name: [1.2] for name in tasks})
-        result = loop.run(Options(quick=True, device="cpu", methods=("bp", "dfa"), models=(3,)))
+        result = loop.run(BenchOptions(quick=True, device="cpu", methods=("bp", "dfa"), models=(3,)))
         found = {row.what: row.ratio.median for row in result.rows}
-        assert found == pytest.approx({loop.BASE: 1, loop.WORKERS: 1, loop.TRAIN: 6, loop.SWEEP: 6})
+        assert found == pytest.approx({loop.LOOP_BASE: 1, loop.LOOP_WORKERS: 1, loop.TRAIN: 6, loop.SWEEP: 6})
 
     @pytest.mark.slow
     def test_a_plain_loops_hours_are_its_step_times_the_steps_of_every_run(self, monkeypatch):
         monkeypatch.setattr(paper, "interleaved", lambda tasks, *_: {name: [0.01 * TINY_STEPS] * 2 for name in tasks})
         result = paper.run(QUICK)
-        recipes = run_studies.recipes_of(run_studies.all_studies().values(), PAPER)
-        steps = sum(r.config.epochs * (r.source.train_size // 128) for r in recipes)
+        resolved_runs = run_studies.runs_of_studies(run_studies.all_studies().values(), PAPER)
+        steps = sum(r.config.epochs * (r.source.train_size // 128) for r in resolved_runs)
         *rows, whole = result.rows
-        assert whole.what == f"all: {len(recipes)} runs, {steps:,} steps"
+        assert whole.what == f"all: {len(resolved_runs)} runs, {steps:,} steps"
         assert whole.ratio.median == pytest.approx(0.01 * steps / 3600)
         assert whole.ms.median == pytest.approx(10)
         assert sum(row.ratio.median for row in rows) == pytest.approx(whole.ratio.median)
-        costly = sum(r.config.epochs * (r.source.train_size // 128) for r in recipes if r.config.method.name == "ep")
+        costly = sum(
+            r.config.epochs * (r.source.train_size // 128) for r in resolved_runs if r.config.method.name == "ep"
+        )
         priced = costs.bp_steps("ep")[costs.packaged()[0]["device"]]["alone"]
         assert whole.second.median > whole.ratio.median + 0.9 * (priced - 1) * 0.01 * costly / 3600
         assert sum(row.second.median for row in rows) == pytest.approx(whole.second.median)
@@ -411,7 +413,7 @@ class TestCommand:
         assert printed["versions"]["torch"] == torch.__version__
         assert printed["device"].startswith("cpu")
         assert printed["cores"] >= 1
-        well_formed(Result.from_json(printed))
+        well_formed(BenchResult.from_json(printed))
 
     @pytest.mark.parametrize(
         ("words", "sentence"),
@@ -448,7 +450,7 @@ class TestCosts:
     def test_every_rule_of_ours_was_timed(self):
         assert costs.packaged(), "run: walkback bench rules --package"
         for document in costs.packaged():
-            result = Result.from_json(document)
+            result = BenchResult.from_json(document)
             well_formed(result)
             assert result.bench == "rules"
             assert document["quick"] is False
@@ -465,8 +467,12 @@ class TestCosts:
         assert costs.bp_steps("dfa") == {}
 
         def found(price):
-            rows = (Row.of("bp, M=8", [0.1], [1.0]), Row.of("dfa, M=8", [0.1], [price]), Row("fa", reason="no"))
-            return Result("rules", "ms", "bp steps", 1, rows).to_json()
+            rows = (
+                BenchRow.of("bp, M=8", [0.1], [1.0]),
+                BenchRow.of("dfa, M=8", [0.1], [price]),
+                BenchRow("fa", reason="no"),
+            )
+            return BenchResult("rules", "ms", "bp steps", 1, rows).to_json()
 
         for price, device in ((0.9, "cuda: big"), (0.8, "cpu: old"), (0.7, "cpu: new")):
             about = {"command": "walkback bench rules --quick", "started": "now", "load": 3.0}

@@ -10,7 +10,7 @@ import pytest
 
 from walkback.cli.main import COMMANDS, main
 from walkback.core import catalog
-from walkback.core.catalog import Catalog, describe
+from walkback.core.catalog import Catalog, describe_module
 from walkback.core.errors import InputError
 from walkback.credit import RULES
 from walkback.data.catalog import DATA_SETS
@@ -69,18 +69,18 @@ def test_every_rule_says_where_it_comes_from():
 
 def test_facts_are_the_docstrings_key_lines_and_nothing_else(module):
     source = '"""A thing.\n\nCitation: Someone: a book, 1986\nNot a fact: no\nplain line\nState: none\n"""\n'
-    entry = describe("thing", module("described_thing", source))
+    entry = describe_module("thing", module("described_thing", source))
     assert entry.summary == "A thing."
     assert entry.facts == {"Citation": "Someone: a book, 1986", "State": "none"}
 
 
 def test_a_module_without_docstring_is_described_by_nothing(module):
-    entry = describe("thing", module("silent_thing", "RULE = 1\n"))
+    entry = describe_module("thing", module("silent_thing", "RULE = 1\n"))
     assert (entry.summary, entry.facts) == ("", {})
 
 
 def test_describing_does_not_import(module):
-    describe("thing", module("explosive_thing", '"""Bang."""\nraise SystemError("imported")\n'))
+    describe_module("thing", module("explosive_thing", '"""Bang."""\nraise SystemError("imported")\n'))
     assert "explosive_thing" not in sys.modules
 
 

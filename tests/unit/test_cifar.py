@@ -27,7 +27,7 @@ from fake_cifar import (
 
 from walkback.core.errors import InputError
 from walkback.data import cifar
-from walkback.data.cifar_spec import ARRAYS, CIFAR10, CIFAR100
+from walkback.data.cifar_spec import CIFAR10, CIFAR100, CIFAR_ARRAYS
 
 CASES = pytest.mark.parametrize(("spec", "arrays"), both(), ids=["cifar10", "cifar100"])
 FORMS = {
@@ -48,8 +48,8 @@ def test_every_form_gives_the_same_arrays(spec, arrays, form, tmp_path):
     for place in (folder, archive):
         got = cifar.read(spec, place)
         assert same(got, arrays)
-        cifar.verify(got, spec, place)
-        for name in ARRAYS:
+        cifar.verify_cifar(got, spec, place)
+        for name in CIFAR_ARRAYS:
             array = getattr(got, name)
             assert array.dtype == np.uint8
             assert array.flags.c_contiguous
@@ -67,19 +67,19 @@ def test_load_finds_each_usual_place(spec, arrays, tmp_path):
     for number, (place, files) in enumerate(places.items()):
         root = tmp_path / str(number)
         write_folder(root / place, files)
-        assert same(cifar.load(spec, root), arrays), place
+        assert same(cifar.load_cifar(spec, root), arrays), place
     archives = [spec.archive_name, spec.binary_archive]
     archives += [f"{spec.npm_package}-{spec.npm_version}.tgz"] if spec.npm_package else []
     for number, name in enumerate(archives):
         root = tmp_path / f"archive{number}"
         write_archive(root / name, binary_files(spec, arrays), "any/")
-        assert same(cifar.load(spec, root), arrays), name
+        assert same(cifar.load_cifar(spec, root), arrays), name
 
 
 def test_nothing_there_lists_where_it_looked_and_what_to_do(tmp_path):
     write_folder(tmp_path / "cifar-10-batches-py", {"data_batch_1": b"", "data_batch_2": b""})
     with pytest.raises(cifar.NotFoundError) as caught:
-        cifar.load(CIFAR10, tmp_path)
+        cifar.load_cifar(CIFAR10, tmp_path)
     sentence = str(caught.value)
     assert "cifar-10-batches-py' (it lacks data_batch_3, data_batch_4, data_batch_5, test_batch)" in sentence
     assert f"{tmp_path / 'cifar-10-batches-bin'}' (no such folder)" in sentence
@@ -95,7 +95,7 @@ def test_a_wrong_pixel_names_the_array_both_hashes_and_the_place(tmp_path):
     mixed = dataclasses.replace(arrays, test_pixels=other.test_pixels)
     write_folder(tmp_path / spec.name, store_files(spec, mixed))
     with pytest.raises(InputError) as caught:
-        cifar.load(spec, tmp_path)
+        cifar.load_cifar(spec, tmp_path)
     sentence = str(caught.value)
     for words in (
         "test_pixels",
@@ -110,11 +110,11 @@ def test_a_wrong_pixel_names_the_array_both_hashes_and_the_place(tmp_path):
 def test_verify_names_wrong_shapes_types_and_labels():
     spec, arrays = fake()
     with pytest.raises(InputError, match=r"train_pixels has shape \(49, 32, 32, 3\)"):
-        cifar.verify(dataclasses.replace(arrays, train_pixels=arrays.train_pixels[1:]), spec)
+        cifar.verify_cifar(dataclasses.replace(arrays, train_pixels=arrays.train_pixels[1:]), spec)
     with pytest.raises(InputError, match="type int64, expected"):
-        cifar.verify(dataclasses.replace(arrays, test_labels=arrays.test_labels.astype(np.int64)), spec)
+        cifar.verify_cifar(dataclasses.replace(arrays, test_labels=arrays.test_labels.astype(np.int64)), spec)
     with pytest.raises(InputError, match="the label 10, expected 0 to 9"):
-        cifar.verify(dataclasses.replace(arrays, test_labels=np.full(10, 10, dtype=np.uint8)), spec)
+        cifar.verify_cifar(dataclasses.replace(arrays, test_labels=np.full(10, 10, dtype=np.uint8)), spec)
 
 
 class Command:
@@ -181,7 +181,7 @@ def test_cut_and_short_binaries(spec, arrays, tmp_path):
         cifar.read(spec, write_folder(tmp_path / "cut", cut))
     place = write_folder(tmp_path / "short", {**files, name: files[name][: -(spec.label_bytes + 3072)]})
     with pytest.raises(InputError, match=r"test_pixels.*shape \(9, 32, 32, 3\)"):
-        cifar.verify(cifar.read(spec, place), spec, place)
+        cifar.verify_cifar(cifar.read(spec, place), spec, place)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_the_real_data_have_the_known_hashes(spec):
         pytest.skip("WALKBACK_TEST_DATA is not set")
     place = Path(given)
     try:
-        arrays = cifar.load(spec, place) if place.is_dir() else cifar.read(spec, place)
+        arrays = cifar.load_cifar(spec, place) if place.is_dir() else cifar.read(spec, place)
     except cifar.NotFoundError:
         pytest.skip(f"{place} holds no {spec.name}")
-    cifar.verify(arrays, spec, place)
+    cifar.verify_cifar(arrays, spec, place)

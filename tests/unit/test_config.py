@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiny
-from walkback.core.configuration import PARTS, RunConfig, Treatment, grid
+from walkback.core.configuration import PARTS, RunConfig, SharedOptions, grid
 from walkback.core.errors import InputError
-from walkback.core.settings import Choice, full
+from walkback.core.settings import Spec, all_settings
 from walkback.credit import RULES
 from walkback.nets import ARCHS
 from walkback.training.resolved_run import resolve
 
 WORDS = st.text("abcdef_", min_size=1, max_size=3)
 SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
-CHOICES = st.builds(Choice, WORDS, st.dictionaries(WORDS, SCALARS, max_size=2))
+CHOICES = st.builds(Spec, WORDS, st.dictionaries(WORDS, SCALARS, max_size=2))
 CONFIGS = st.builds(
     RunConfig,
     method=CHOICES,
@@ -43,14 +43,14 @@ unhurried = settings(deadline=None, max_examples=50, suppress_health_check=[Heal
 def other(value, hint):
     """A value of the same type that is not `value`."""
     if typing.get_origin(hint) is typing.Literal:
-        return next(choice for choice in typing.get_args(hint) if choice != value)
+        return next(spec for spec in typing.get_args(hint) if spec != value)
     if isinstance(value, bool):
         return not value
     return value * 2 + 1
 
 
 def digest(method="bp", **settings):
-    return tiny.recipe(method, **settings).config.digest()
+    return tiny.resolved(method, **settings).config.digest()
 
 
 @unhurried
@@ -80,9 +80,9 @@ def test_the_digests_are_those_of_before_there_was_a_third_dtype():
 @pytest.mark.parametrize("part", PARTS)
 def test_the_digest_changes_with_every_part(part):
     base = RunConfig()
-    choice = getattr(base, part)
-    renamed = replace(base, **{part: Choice("other", choice.settings)})
-    set_up = replace(base, **{part: Choice(choice.name, {"depth": 9})})
+    spec = getattr(base, part)
+    renamed = replace(base, **{part: Spec("other", spec.settings)})
+    set_up = replace(base, **{part: Spec(spec.name, {"depth": 9})})
     assert len({base.digest(), renamed.digest(), set_up.digest()}) == 3
 
 
@@ -94,8 +94,8 @@ SMALLER = {"eta": 0.25}
 def test_the_digest_changes_with_every_setting_of_a_method(name):
     base = digest(name)
     rule = RULES.get(name)
-    for cls in (rule, Treatment):
-        for key, value in full(cls()).items():
+    for cls in (rule, SharedOptions):
+        for key, value in all_settings(cls()).items():
             new = other(value, typing.get_type_hints(cls)[key])
             if key == "shell":
                 new = "bp" if name == "bp" else "method"
@@ -111,7 +111,7 @@ def test_the_digest_changes_with_every_setting_of_a_method(name):
 
 @pytest.mark.parametrize("name", ARCHS.names())
 def test_the_digest_changes_with_every_setting_of_a_network(name):
-    base = tiny.recipe(arch=name)
+    base = tiny.resolved(arch=name)
     cls = ARCHS.get(name)
     shape = {"input_shape", "classes"}
     keys = [f.name for f in fields(cls) if f.name not in shape and f.default is not dataclasses.MISSING]
@@ -123,9 +123,9 @@ def test_the_digest_changes_with_every_setting_of_a_network(name):
 
 
 def test_the_digest_changes_with_every_setting_of_the_data():
-    base = tiny.recipe(data="prototypes")
+    base = tiny.resolved(data="prototypes")
     hints = typing.get_type_hints(type(base.source))
-    for key, value in full(base.source).items():
+    for key, value in all_settings(base.source).items():
         # Fewer labels, not more: each needs a prototype.
         new = 5 if key == "labels" else other(value, hints[key])
         assert digest(data=f"prototypes:{key}={new}") != base.config.digest(), key
@@ -133,10 +133,10 @@ def test_the_digest_changes_with_every_setting_of_the_data():
 
 @pytest.mark.parametrize("name", RULES.names())
 def test_a_spelled_out_default_changes_neither_digest_nor_name(name):
-    plain = tiny.recipe(name)
-    spelled = {**full(plain.rule), **full(plain.treatment)}
+    plain = tiny.resolved(name)
+    spelled = {**all_settings(plain.rule), **all_settings(plain.shared_options)}
     text = ",".join(f"{key}={str(value).lower()}" for key, value in spelled.items())
-    again = tiny.recipe(f"{name}:{text}", arch="resmlp:terminal_norm=true,depth=3,w2_std=0.01,d=8", lr="1e-3")
+    again = tiny.resolved(f"{name}:{text}", arch="resmlp:terminal_norm=true,depth=3,w2_std=0.01,d=8", lr="1e-3")
     assert again.config == plain.config
     assert again.config.digest() == plain.config.digest()
     assert again.name == plain.name
@@ -149,21 +149,21 @@ def test_the_order_of_settings_changes_nothing():
 
 
 def test_augmentation_is_filled_in_by_the_kind_of_data():
-    assert tiny.recipe().config.augment == "none"
+    assert tiny.resolved().config.augment == "none"
     assert digest(augment="none") == digest(augment="auto")
     with pytest.raises(InputError, match=r"augment=crop_flip needs images.*Use augment=none\."):
-        tiny.recipe(augment="crop_flip")
+        tiny.resolved(augment="crop_flip")
 
 
 def test_a_resolved_configuration_resolves_to_itself_also_from_json():
-    filled = tiny.recipe("dfa:scale=unit_error,site=input,penalty=0.25,shell=method").config
+    filled = tiny.resolved("dfa:scale=unit_error,site=input,penalty=0.25,shell=method").config
     assert resolve(filled).config == filled
     assert resolve(RunConfig.from_json(json.loads(json.dumps(filled.to_json())))).config.digest() == filled.digest()
 
 
 def test_bps_own_shell_is_the_backprop_shell():
-    own, asked = tiny.recipe("bp:shell=method"), tiny.recipe("bp:shell=bp")
-    assert own.treatment.shell == "bp"
+    own, asked = tiny.resolved("bp:shell=method"), tiny.resolved("bp:shell=bp")
+    assert own.shared_options.shell == "bp"
     assert own.method == "bp:shell=bp"
     assert own.name == asked.name
 
@@ -171,13 +171,13 @@ def test_bps_own_shell_is_the_backprop_shell():
 @pytest.mark.parametrize("name", [name for name in RULES.names() if name != "bp"])
 def test_the_backprop_shell_of_another_method_is_refused_with_both_ways_out(name):
     with pytest.raises(InputError, match=rf"Write 'bp:shell=bp' for it, or '{name}:shell=method'"):
-        tiny.recipe(f"{name}:shell=bp")
+        tiny.resolved(f"{name}:shell=bp")
 
 
 @pytest.mark.parametrize("name", ["bp", "sham"])
 def test_a_site_that_a_method_is_not_defined_for_is_refused(name):
     with pytest.raises(InputError, match=r"defined for site=output only, not site=input\. Leave site out\."):
-        tiny.recipe(f"{name}:site=input")
+        tiny.resolved(f"{name}:site=input")
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_a_site_that_a_method_is_not_defined_for_is_refused(name):
     ],
 )
 def test_a_method_is_shown_by_what_differs_from_its_defaults(method, shown):
-    recipe = tiny.recipe(method)
-    assert recipe.method == shown
-    assert tiny.recipe(recipe.method).name == recipe.name
+    resolved = tiny.resolved(method)
+    assert resolved.method == shown
+    assert tiny.resolved(resolved.method).name == resolved.name
 
 
 def test_a_runs_name_is_a_plain_file_name():
-    name = tiny.recipe("dfa:penalty=1e-05,scale=unit_error,site=input").name
+    name = tiny.resolved("dfa:penalty=1e-05,scale=unit_error,site=input").name
     assert re.fullmatch(r"[A-Za-z0-9.=_+-]+", name)
     assert not name.startswith((".", "-"))
 
@@ -236,7 +236,7 @@ def test_what_a_run_cannot_be_is_refused(settings, sentence):
 )
 def test_what_a_method_cannot_be_is_refused(method, sentence):
     with pytest.raises(InputError, match=f"^{sentence}$"):
-        tiny.recipe(method)
+        tiny.resolved(method)
 
 
 @pytest.mark.parametrize("given", ["bp", {"shell": "bp"}, {"name": 3}, None])
@@ -254,8 +254,8 @@ def test_one_configuration_for_each_method_and_seed_methods_outermost():
 def test_a_setting_that_came_later_is_named_only_where_it_is_changed():
     """Runs that were published before it keep their names."""
     on = {"arch": tiny.arch("vit_mini")}
-    assert "credit_tokens" not in tiny.recipe("fa", **on).config.method.settings
+    assert "credit_tokens" not in tiny.resolved("fa", **on).config.method.settings
     assert digest("fa", **on) == digest("fa:credit_tokens=own", **on)
-    changed = tiny.recipe("fa:credit_tokens=broadcast", **on)
+    changed = tiny.resolved("fa:credit_tokens=broadcast", **on)
     assert changed.config.method.settings["credit_tokens"] == "broadcast"
     assert RunConfig.from_json(changed.config.to_json()) == changed.config

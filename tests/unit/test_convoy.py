@@ -7,11 +7,11 @@ import pytest
 import tiny
 import walkback
 from dying import contents
-from walkback.auditing.epoch_monitor import Watcher
+from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.core.configuration import grid
 from walkback.runs import store, train_runs
 from walkback.training.fleet import Fleet
-from walkback.training.gpu.concurrent_fleets import Convoy
+from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
 from walkback.training.planning import plan_fleets as planning
 from walkback.training.planning.fleet_plan import back_off_text
 
@@ -32,9 +32,11 @@ GRID = {
 }
 
 
-def recipes():
+def resolved_runs():
     arch = "resmlp:d=4,depth=1"
-    return [[tiny.recipe(method, seeds=seed, arch=arch) for seed in (2, 1) for method in methods] for methods in FLEETS]
+    return [
+        [tiny.resolved(method, seeds=seed, arch=arch) for seed in (2, 1) for method in methods] for methods in FLEETS
+    ]
 
 
 def trained(trainer, epochs):
@@ -53,12 +55,12 @@ def side_by_side(monkeypatch):
 
 
 def test_each_fleet_trains_as_it_trains_alone():
-    data = recipes()[0][0].source.load(None)
-    convoy = Convoy(recipes(), data, tiny.CPU)
+    data = resolved_runs()[0][0].source.load(None)
+    convoy = ConcurrentFleets(resolved_runs(), data, tiny.CPU)
     logs, accuracies, snapshots = trained(convoy, 2)
-    alone = [trained(Fleet(members, data, tiny.CPU), 2) for members in recipes()]
+    alone = [trained(Fleet(members, data, tiny.CPU), 2) for members in resolved_runs()]
     assert convoy.epoch == 2
-    assert [len(part.recipes) for part in convoy.parts] == [4, 6, 2]
+    assert [len(part.resolved_runs) for part in convoy.parts] == [4, 6, 2]
     for epoch in range(2):
         assert logs[epoch] == [log for found, _, _ in alone for log in found[epoch]]
         assert accuracies[epoch] == [share for _, found, _ in alone for share in found[epoch]]
@@ -70,18 +72,18 @@ def test_each_fleet_trains_as_it_trains_alone():
 
 
 def test_it_goes_on_from_snapshots_to_the_same_bits():
-    data = recipes()[0][0].source.load(None)
-    through = Convoy(recipes(), data, tiny.CPU)
+    data = resolved_runs()[0][0].source.load(None)
+    through = ConcurrentFleets(resolved_runs(), data, tiny.CPU)
     middle = tiny.train(through, 1)
     end = tiny.train(through, 1)
-    again = Convoy(recipes(), data, tiny.CPU)
+    again = ConcurrentFleets(resolved_runs(), data, tiny.CPU)
     again.restore(middle)
     assert again.epoch == 1
     for left, right in zip(tiny.train(again, 1), end, strict=True):
         assert tiny.same_bits(left.params, right.params)
 
 
-class Heard(train_runs.Listener):
+class Heard(train_runs.ProgressListener):
     def __init__(self):
         self.lines = []
 
@@ -126,7 +128,7 @@ def test_it_is_gone_on_with_in_the_same_company(tmp_path):
     assert {result.status for result in stopped} == {"unfinished"}
     assert {result.epochs for result in stopped} == {0}, "time was up before it began"
 
-    class Stop(train_runs.Listener):
+    class Stop(train_runs.ProgressListener):
         def stepped(self, steps):
             self.steps = getattr(self, "steps", 0) + steps
             if self.steps == 3:
@@ -143,7 +145,7 @@ def test_it_is_gone_on_with_in_the_same_company(tmp_path):
 
 @pytest.mark.usefixtures("side_by_side")
 def test_where_all_do_not_fit_half_of_the_fleets_are_tried(tmp_path, monkeypatch):
-    class Large(Convoy):
+    class Large(ConcurrentFleets):
         def train_epoch(self, tick):
             if len(self.parts) > 1:
                 raise MemoryError
@@ -165,8 +167,10 @@ def test_where_all_do_not_fit_half_of_the_fleets_are_tried(tmp_path, monkeypatch
 def test_each_rule_is_looked_at_with_its_own_detectors(tmp_path, monkeypatch):
     def logs(out):
         settings = {key: value for key, value in GRID.items() if key not in ("device", "checkpoint_seconds")}
-        how = train_runs.Options(out=out, device="cpu")
-        results = train_runs.train(grid(**settings), how, train_runs.Listener(), observer=Watcher())
+        how = train_runs.TrainOptions(out=out, device="cpu")
+        results = train_runs.train_configs(
+            grid(**settings), how, train_runs.ProgressListener(), observer=EpochMonitor()
+        )
         return [store.open_run(out / result.run).log() for result in results]
 
     beside = logs(tmp_path / "beside")

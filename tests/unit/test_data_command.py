@@ -26,7 +26,7 @@ def small_world(monkeypatch, tmp_path):
     catalog.DATA_SETS = names
     monkeypatch.setitem(sys.modules, "walkback.data.catalog", catalog)
     for real in (cifar_spec.CIFAR10, CIFAR100):
-        monkeypatch.setitem(cifar_spec.SPECS, real.name, fake(real)[0])
+        monkeypatch.setitem(cifar_spec.CIFAR_SPECS, real.name, fake(real)[0])
     monkeypatch.setenv("WALKBACK_DATA", str(tmp_path / "root"))
 
 
@@ -47,7 +47,7 @@ def test_get_then_verify_then_ls(copy, tmp_path, capsys):
     assert capsys.readouterr() == (f"cifar10: ready in {store}, from {copy}\n", "")
     assert walkback("verify", "cifar10") == 0
     lines = capsys.readouterr().out.splitlines()
-    hashes = cifar_spec.SPECS["cifar10"].hashes
+    hashes = cifar_spec.CIFAR_SPECS["cifar10"].hashes
     assert lines == [f"cifar10 {name}: good, sha256 {digest}" for name, digest in hashes.items()]
     assert walkback("ls") == 0
     assert capsys.readouterr().out.splitlines() == [

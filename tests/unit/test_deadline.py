@@ -11,8 +11,8 @@ import pytest
 
 import walkback
 from walkback.runs import train_group
-from walkback.runs.deadline import AGAIN, Deadline, TimeIsUpError
-from walkback.runs.train_runs import Listener
+from walkback.runs.deadline import RERAISE_SECONDS, Deadline, TimeIsUpError
+from walkback.runs.train_runs import ProgressListener
 from walkback.training.single import Single
 
 LONG = 30.0
@@ -70,7 +70,7 @@ class TestDeadline:
 
         with pytest.raises(TimeIsUpError), Deadline(0.05).interrupts():
             ignoring()
-        assert 0.05 <= heard[0] < time.monotonic() - start - 0.5 * AGAIN
+        assert 0.05 <= heard[0] < time.monotonic() - start - 0.5 * RERAISE_SECONDS
 
     def test_an_error_that_a_library_makes_of_it_is_the_same(self):
         def wrapping():
@@ -148,7 +148,7 @@ class TestTraining:
         assert (result.status, result.epochs) == ("unfinished", 0)
 
     def test_planning_is_part_of_the_time(self, tmp_path):
-        class Slow(Listener):
+        class Slow(ProgressListener):
             def planned(self, groups, steps):
                 time.sleep(0.2)
 

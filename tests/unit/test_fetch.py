@@ -19,7 +19,7 @@ from fake_cifar import fake, official_archive, python_files, same, sheet_files, 
 
 from walkback.core.errors import InputError
 from walkback.data import cifar, where
-from walkback.data.cifar_spec import CIFAR100, Arrays, CifarSpec
+from walkback.data.cifar_spec import CIFAR100, CifarArrays, CifarSpec
 from walkback.data.fetch import get, source_of
 
 STORE = {"train_pixels.npy", "train_labels.npy", "test_pixels.npy", "test_labels.npy", "source.json"}
@@ -94,9 +94,9 @@ def official(tmp_path):
         yield server, dataclasses.replace(spec, archive_url=server.url("cifar-10-python.tar.gz")), arrays
 
 
-def good_store(spec: CifarSpec, root: Path, arrays: Arrays) -> None:
+def good_store(spec: CifarSpec, root: Path, arrays: CifarArrays) -> None:
     assert {path.name for path in (root / spec.name).iterdir()} == STORE
-    assert same(cifar.load(spec, root), arrays)
+    assert same(cifar.load_cifar(spec, root), arrays)
     leftovers = {path.name for path in root.iterdir()} - {spec.name, f".{spec.name}.lock"}
     assert not leftovers
 
@@ -289,7 +289,7 @@ def test_a_damaged_store_asks_for_force(tmp_path, damage):
     else:
         for path in store.glob("*.npy"):
             path.unlink()
-    for attempt in (lambda: get(spec, tmp_path / "root", copy), lambda: cifar.load(spec, tmp_path / "root")):
+    for attempt in (lambda: get(spec, tmp_path / "root", copy), lambda: cifar.load_cifar(spec, tmp_path / "root")):
         with pytest.raises(InputError, match=r"walkback data get cifar10 --force"):
             attempt()
     get(spec, tmp_path / "root", copy, force=True)
@@ -318,7 +318,7 @@ def test_a_folder_of_the_users_is_never_replaced(tmp_path):
         with pytest.raises(InputError, match="which walkback did not write"):
             get(spec, tmp_path, copy, force=force)
     assert sorted(mine.iterdir()) == before
-    assert same(cifar.load(spec, tmp_path), arrays)
+    assert same(cifar.load_cifar(spec, tmp_path), arrays)
 
 
 def failing(code: int):
@@ -397,7 +397,7 @@ def test_leftovers_of_a_killed_run_are_cleaned_up(tmp_path):
     write_folder(root / ".cifar10.new", store_files(spec, arrays))
     write_folder(root / ".cifar10.work", {"half.tgz": b"half"})
     with pytest.raises(cifar.NotFoundError):
-        cifar.load(spec, root)
+        cifar.load_cifar(spec, root)
     get(spec, root, copy)
     good_store(spec, root, arrays)
 

@@ -15,23 +15,23 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
 from walkback.training import fleet as fleets
-from walkback.training.driver import products
+from walkback.training.driver import matmul_precision
 from walkback.training.fleet import Fleet
 from walkback.training.gpu import tensorcore_matmul
-from walkback.training.gpu.graph_program import flat_program, quicken
+from walkback.training.gpu.graph_program import optimise_graph, trace_program
 from walkback.training.gpu.split_matmul import parts
 from walkback.training.gpu.tensorcore_matmul import (
-    FINE_PRODUCT,
     MIXED,
-    SMALL,
+    SMALL_MATMUL,
     SQUARE,
     TALL,
+    TENSORCORE_MATMUL,
     has_kernel,
-    settings,
+    kernel_settings,
     takes,
 )
 from walkback.training.planning import cost_model
-from walkback.training.planning.flop_count import Layout, Product
+from walkback.training.planning.flop_count import MatmulShape, TensorLayout
 
 BMM = torch.ops.aten.bmm.default
 
@@ -61,7 +61,7 @@ def stand_ins(*asked, dtype=torch.float32, device="cuda"):
 
 
 def targets(program):
-    return [node.target for node in program.graph.nodes if node.target in (BMM, FINE_PRODUCT)]
+    return [node.target for node in program.graph.nodes if node.target in (BMM, TENSORCORE_MATMUL)]
 
 
 LARGE = ("nt", 18, 8320, 128, 384)
@@ -108,9 +108,9 @@ def test_other_numbers_and_devices_are_left_to_the_library():
 
 @pytest.mark.usefixtures("able")
 def test_a_tf32_run_keeps_its_own_products():
-    with products(tiny.recipe("bp", dtype="tf32")):
+    with matmul_precision(tiny.resolved("bp", dtype="tf32")):
         assert not takes(*stand_ins(*LARGE))
-    with products(tiny.recipe("bp", dtype="float32")):
+    with matmul_precision(tiny.resolved("bp", dtype="float32")):
         assert takes(*stand_ins(*LARGE))
 
 
@@ -162,13 +162,13 @@ def operands(**kind):
 
 @pytest.mark.usefixtures("able")
 def test_a_program_takes_what_it_should_and_stays_the_same_function(monkeypatch):
-    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: False)
+    monkeypatch.setattr("walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: False)
     with FakeTensorMode():
-        program = flat_program(mixed, tuple(operands(device="cuda")))
+        program = trace_program(mixed, tuple(operands(device="cuda")))
     before = targets(program)
-    quick = quicken(program, 1)
+    quick = optimise_graph(program, 1)
     assert before == [BMM] * 5
-    assert targets(quick) == [FINE_PRODUCT, BMM, FINE_PRODUCT, FINE_PRODUCT, BMM]
+    assert targets(quick) == [TENSORCORE_MATMUL, BMM, TENSORCORE_MATMUL, TENSORCORE_MATMUL, BMM]
     values = operands()
     for found, true in zip(quick(*values), mixed(*values), strict=True):
         assert torch.equal(found, true)
@@ -176,31 +176,31 @@ def test_a_program_takes_what_it_should_and_stays_the_same_function(monkeypatch)
 
 @pytest.mark.usefixtures("able")
 def test_the_parts_of_a_cut_product_are_taken(monkeypatch):
-    monkeypatch.setattr("walkback.training.gpu.graph_program.pays", lambda program, steps: False)
+    monkeypatch.setattr("walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: False)
     asked = ("tn", 3, 128, 4096, 128)
     assert parts(*asked[1:]) > 1
     left, right = stand_ins(*asked)
     with left.fake_mode:
-        program = flat_program(lambda a, b: torch.bmm(a, b), (left, right))
-    assert targets(quicken(program, 1)) == [FINE_PRODUCT]
+        program = trace_program(lambda a, b: torch.bmm(a, b), (left, right))
+    assert targets(optimise_graph(program, 1)) == [TENSORCORE_MATMUL]
 
 
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("net", ["resmlp:d=64,depth=2", "vit_mini:d=64,depth=1,heads=2"])
 def test_a_fleet_trains_to_the_same_bits_where_the_operation_is_the_librarys(net, monkeypatch):
-    recipes = [tiny.recipe("bp", arch=net, dtype="float32", batch=64, seeds=seed) for seed in (1, 2)]
-    data = recipes[0].source.load(None)
-    plain = tiny.train(Fleet(recipes, data, tiny.CPU), 1)
+    resolved_runs = [tiny.resolved("bp", arch=net, dtype="float32", batch=64, seeds=seed) for seed in (1, 2)]
+    data = resolved_runs[0].source.load(None)
+    plain = tiny.train(Fleet(resolved_runs, data, tiny.CPU), 1)
     taken = []
 
     def rewriting(function, inputs):
-        program = flat_program(function, inputs)
-        taken.append(tensorcore_matmul.use_fine_products(program))
+        program = trace_program(function, inputs)
+        taken.append(tensorcore_matmul.use_tensorcore_matmul(program))
         program.recompile()
         return program
 
     monkeypatch.setattr(fleets, "flat_program", rewriting)
-    for left, right in zip(tiny.train(Fleet(recipes, data, tiny.CPU), 1), plain, strict=True):
+    for left, right in zip(tiny.train(Fleet(resolved_runs, data, tiny.CPU), 1), plain, strict=True):
         assert tiny.same_bits(left.params, right.params)
     assert taken[0] > 0
 
@@ -211,10 +211,10 @@ def test_a_prediction_times_the_operation_that_a_fleet_does(monkeypatch):
     monkeypatch.setattr(cost_model, "_seconds", lambda work, device: done.append(work()) or 1.0)
     asked = []
     monkeypatch.setattr(
-        tensorcore_matmul, "FINE_PRODUCT", lambda *factors: asked.append(factors) or torch.bmm(*factors)
+        tensorcore_matmul, "TENSORCORE_MATMUL", lambda *factors: asked.append(factors) or torch.bmm(*factors)
     )
-    large = Product("matmul", (Layout((128, 64), (64, 1)), Layout((64, 128), (1, 64))))
-    small = Product("matmul", (Layout((65, 32), (32, 1)), Layout((32, 65), (1, 32))))
+    large = MatmulShape("matmul", (TensorLayout((128, 64), (64, 1)), TensorLayout((64, 128), (1, 64))))
+    small = MatmulShape("matmul", (TensorLayout((65, 32), (32, 1)), TensorLayout((32, 65), (1, 32))))
     for product in (large, small):
         cost_model._timed_product.__wrapped__(product, 3, tiny.CPU)
     assert [tuple(result.shape) for result in done] == [(3, 128, 128), (3, 65, 65)]
@@ -226,9 +226,9 @@ def test_a_prediction_times_the_operation_that_a_fleet_does(monkeypatch):
     [
         (("nt", 128, 128, 3072, 256), TALL),
         (("nt", 18, 8320, 128, 384), TALL),
-        (("nt", 6, 128, 256, 256), SMALL),
-        (("nt", 6, 128, 3072, 256), SMALL),
-        (("tn", 6, 256, 128, 256), SMALL),
+        (("nt", 6, 128, 256, 256), SMALL_MATMUL),
+        (("nt", 6, 128, 3072, 256), SMALL_MATMUL),
+        (("tn", 6, 256, 128, 256), SMALL_MATMUL),
         (("tn", 6, 256, 128, 3072), MIXED),
         (("tn", 128, 256, 128, 256), MIXED),
         (("nn", 128, 128, 256, 256), MIXED),
@@ -239,7 +239,7 @@ def test_a_prediction_times_the_operation_that_a_fleet_does(monkeypatch):
     ],
 )
 def test_the_kernel_is_started_as_was_quickest(asked, expected):
-    assert settings(*stand_ins(*asked, device="cpu")) == expected
+    assert kernel_settings(*stand_ins(*asked, device="cpu")) == expected
 
 
 SIZES = st.integers(1, 400)
@@ -249,17 +249,17 @@ SIZES = st.integers(1, 400)
 @hypothesis(max_examples=50, deadline=None)
 def test_settings_and_choice_are_functions_of_shapes_and_strides(layout, batch, rows, terms, columns):
     pair, again = (stand_ins(layout, batch, rows, terms, columns, device="cpu") for _ in range(2))
-    assert settings(*pair) == settings(*again)
-    assert settings(*pair) in (SMALL, SQUARE, TALL, MIXED)
+    assert kernel_settings(*pair) == kernel_settings(*again)
+    assert kernel_settings(*pair) in (SMALL_MATMUL, SQUARE, TALL, MIXED)
     assert tensorcore_matmul._fills(*pair) == tensorcore_matmul._fills(*again)
     assert not tensorcore_matmul._fills(*pair) or min(rows, terms, columns) >= 64
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_the_operation_is_a_proper_one(layout):
-    torch.library.opcheck(FINE_PRODUCT, factors(layout, 2, 5, 7, 3))
+    torch.library.opcheck(TENSORCORE_MATMUL, factors(layout, 2, 5, 7, 3))
     left, right = factors(layout, 2, 5, 7, 3)
-    assert torch.equal(FINE_PRODUCT(left, right), torch.bmm(left, right))
+    assert torch.equal(TENSORCORE_MATMUL(left, right), torch.bmm(left, right))
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_the_operation_is_a_proper_one(layout):
 def test_torchs_compiler_hands_it_views_and_no_copies():
     def weight_and_input_gradient(credit, x, w):
         credit, x = credit * 2, x.relu()
-        return FINE_PRODUCT(credit.mT, x), FINE_PRODUCT(credit, w), FINE_PRODUCT(x, w.mT)
+        return TENSORCORE_MATMUL(credit.mT, x), TENSORCORE_MATMUL(credit, w), TENSORCORE_MATMUL(x, w.mT)
 
     from torch._inductor.utils import run_and_get_code
 

@@ -57,8 +57,8 @@ class TestGridFile:
         assert len(configs) == len({c.digest() for c in configs}) == len(methods) * len(seeds) * len(rates)
 
     def test_baselines_add_the_shells_and_backprop_once(self):
-        recipes = sweep.recipes_of(parse_grid(f"methods: [fa, dfa]\nbaselines: true\n{SMALL}"))
-        assert [recipe.method for recipe in recipes] == [
+        resolved_runs = sweep.runs_of_grid(parse_grid(f"methods: [fa, dfa]\nbaselines: true\n{SMALL}"))
+        assert [resolved.method for resolved in resolved_runs] == [
             "fa",
             "dfa",
             "fa:shell=method",

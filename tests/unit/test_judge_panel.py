@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walkback.core.errors import InputError
-from walkback.judge.audit_table import panel, worst
+from walkback.judge.audit_table import make_audit_table, worst_outcome
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -21,7 +21,7 @@ def report(method="dfa", seed=1, measured=None, ours=(0.50, 0.51, 0.52), shell=(
 
 
 def test_seeds_of_a_method_share_a_row_in_the_order_of_their_numbers():
-    table = panel([report("fa", 2), report("dfa", 3), report("fa", 1), report("dfa", 1)])
+    table = make_audit_table([report("fa", 2), report("dfa", 3), report("fa", 1), report("dfa", 1)])
     rows = [(row["method"], row["seeds"]) for row in table.to_json()["rows"]]
     assert rows == [("fa", [1, 2]), ("dfa", [1, 3])]
     assert table.verdict == "trustworthy"
@@ -29,7 +29,7 @@ def test_seeds_of_a_method_share_a_row_in_the_order_of_their_numbers():
 
 def test_one_bad_seed_is_counted_and_decides():
     # Grown and collapsed in one seed of three; D3 is clear in all.
-    table = panel([report(seed=1), report(seed=2, measured=fakes.exploded()), report(seed=3)])
+    table = make_audit_table([report(seed=1), report(seed=2, measured=fakes.exploded()), report(seed=3)])
     (row,) = table.rows
     ruling = row.rulings["three"]
     assert (ruling.outcome, ruling.decided_by, ruling.like, ruling.seeds) == ("walked_back", ("D1", "D2"), 1, 3)
@@ -39,43 +39,43 @@ def test_one_bad_seed_is_counted_and_decides():
 
 
 def test_alignment_stands_only_where_it_stands_in_every_seed():
-    (row,) = panel([report(seed=1), report(seed=2)]).rows
+    (row,) = make_audit_table([report(seed=1), report(seed=2)]).rows
     assert row.claims["alignment"].outcome == "stands"
-    (row,) = panel([report(seed=1), report(seed=2, measured=fakes.healthy(replay=False))]).rows
+    (row,) = make_audit_table([report(seed=1), report(seed=2, measured=fakes.healthy(replay=False))]).rows
     assert row.claims["alignment"].outcome == "inconclusive"
 
 
 def test_depth_is_corrected_over_the_methods_of_the_table():
     # Alone its p is just under 0.05; beside another test Holm asks for half of that.
     close = {"ours": (0.462, 0.478, 0.500), "shell": (0.400, 0.400, 0.400)}
-    alone = panel([report("a", **close)]).rows[0].claims["depth"]
+    alone = make_audit_table([report("a", **close)]).rows[0].claims["depth"]
     assert alone.outcome == "stands"
     assert 0.025 < alone.p < 0.05
-    together = panel([report("a", **close), report("b", ours=(0.5, 0.4, 0.45))]).rows[0].claims["depth"]
+    together = make_audit_table([report("a", **close), report("b", ours=(0.5, 0.4, 0.45))]).rows[0].claims["depth"]
     assert together.outcome == "inconclusive"
     assert "Holm's correction over 2 methods" in together.reason
     # Several seeds of one method are one test, not several.
-    again = panel([report("a", seed=1, **close), report("a", seed=2, **close)]).rows[0].claims["depth"]
+    again = make_audit_table([report("a", seed=1, **close), report("a", seed=2, **close)]).rows[0].claims["depth"]
     assert again.outcome == "stands"
 
 
 def test_cards_that_name_no_seed_are_not_taken_for_seeds_of_one_method():
-    table = panel([report("mine", None), report("mine", None)])
+    table = make_audit_table([report("mine", None), report("mine", None)])
     assert [len(row.cards) for row in table.rows] == [1, 1]
 
 
 def test_nothing_and_different_yardsticks_are_refused():
     with pytest.raises(InputError, match="no cards"):
-        panel([])
+        make_audit_table([])
     with pytest.raises(InputError, match="different editions or thresholds"):
-        panel([report("a"), report("b", protocol="four")])
+        make_audit_table([report("a"), report("b", protocol="four")])
     with pytest.raises(InputError, match="different editions or thresholds"):
-        panel([report("a"), report("b", thresholds=DiagnosticThresholds(g_norm_floor=1e-6))])
+        make_audit_table([report("a"), report("b", thresholds=DiagnosticThresholds(g_norm_floor=1e-6))])
 
 
 @given(st.lists(st.sampled_from(["trustworthy", "walked_back", "inconclusive"]), min_size=1))
 def test_the_worst_verdict_decides(outcomes):
-    found = worst(outcomes)
+    found = worst_outcome(outcomes)
     assert found in outcomes
     if "walked_back" in outcomes:
         assert found == "walked_back"

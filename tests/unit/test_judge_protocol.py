@@ -10,7 +10,7 @@ from fake_measurements import backprop, exploded, fake, healthy
 from walkback.core.errors import InputError
 from walkback.judge.editions import EDITIONS, decide
 from walkback.judge.evidence import Evidence
-from walkback.judge.flag import STATUSES, Flag
+from walkback.judge.flag import FLAG_STATUSES, Flag
 from walkback.judge.report import judge
 
 IDS = ("D1", "D2", "direction", "D3")
@@ -33,7 +33,7 @@ def test_every_combination_of_flags_has_exactly_one_verdict_and_it_is_the_logica
         "three": lambda d1, d2, c, d3: (d1 and d2) or d3,
         "four": lambda d1, d2, c, d3: d1 or d2 or (d3 and given),
     }
-    for statuses in itertools.product(STATUSES, repeat=4):
+    for statuses in itertools.product(FLAG_STATUSES, repeat=4):
         verdict = decide(name, flags_of(*statuses), baseline_given=given)
         possible = {bool(fails[name](*world)) for world in worlds(statuses)}
         expected = {(True,): "walked_back", (False,): "trustworthy"}.get(tuple(possible), "inconclusive")
@@ -43,8 +43,8 @@ def test_every_combination_of_flags_has_exactly_one_verdict_and_it_is_the_logica
 
 @pytest.mark.parametrize("name", EDITIONS)
 def test_direction_never_decides(name):
-    for d1, d2, d3 in itertools.product(STATUSES, repeat=3):
-        outcomes = {decide(name, flags_of(d1, d2, c, d3), True).outcome for c in STATUSES}
+    for d1, d2, d3 in itertools.product(FLAG_STATUSES, repeat=3):
+        outcomes = {decide(name, flags_of(d1, d2, c, d3), True).outcome for c in FLAG_STATUSES}
         assert len(outcomes) == 1
 
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from walkback.core.errors import InputError
 from walkback.judge import student_t
-from walkback.judge.statistics import detectable_margin, holm, mcnemar_margin, mean_interval, paired_margin, words
+from walkback.judge.statistics import (
+    detectable_margin,
+    holm,
+    interval_text,
+    mcnemar_margin,
+    mean_interval,
+    paired_margin,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,7 @@ def test_decimal_fractions_do_not_decide_a_margin_of_exactly_two_points():
 def test_one_number_for_several_seeds_is_not_paired_and_has_no_interval():
     margin = paired_margin([0.3, 0.31, 0.32], [0.349])
     assert (margin.counts, margin.interval, margin.n) == ("seeds", None, 3)
-    assert "Not paired" in words(margin)
+    assert "Not paired" in interval_text(margin)
 
 
 def test_mcnemar_covers_the_true_difference():
@@ -139,17 +146,17 @@ def test_holm_never_makes_a_p_value_smaller(ps):
 
 
 def test_honest_words_for_one_two_and_three_seeds():
-    one = words(paired_margin([0.6], [0.3]))
+    one = interval_text(paired_margin([0.6], [0.3]))
     assert "With 1 seed" in one
     assert "no interval" in one
-    two = words(paired_margin([0.6, 0.62], [0.3, 0.3]))
+    two = interval_text(paired_margin([0.6, 0.62], [0.3, 0.3]))
     assert "one degree of freedom" in two
-    three = words(paired_margin([0.62, 0.61, 0.63], [0.35, 0.35, 0.35]))
+    three = interval_text(paired_margin([0.62, 0.61, 0.63], [0.35, 0.35, 0.35]))
     assert "With 3 seeds" in three
     assert "can detect only margins above 3.3 pp" in three
-    assert "no spread was seen" in words(paired_margin([0.6, 0.6], [0.3, 0.3]))
-    assert "No accuracy margin" in words(None)
-    assert "says nothing about how another seed" in words(mcnemar_margin([1, 0, 1], [0, 0, 1]))
+    assert "no spread was seen" in interval_text(paired_margin([0.6, 0.6], [0.3, 0.3]))
+    assert "No accuracy margin" in interval_text(None)
+    assert "says nothing about how another seed" in interval_text(mcnemar_margin([1, 0, 1], [0, 0, 1]))
 
 
 def test_the_interval_of_a_mean():

@@ -8,7 +8,7 @@ from fake_measurements import fake
 from walkback.core.errors import InputError
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
-from walkback.judge.threshold_sweep import FIELDS, STRATEGIES, strategies, sweep
+from walkback.judge.threshold_sweep import FIELDS, STRATEGIES, strategies, sweep_threshold
 
 
 def case(growth, grad, drift, acc, frozen=0.349):
@@ -38,7 +38,7 @@ def test_what_each_strategy_catches_in_the_published_audit():
 
 
 def test_the_floor_can_be_moved_by_an_order_without_changing_a_verdict():
-    found = sweep(AUDIT, "g_norm_floor", healthy=("BP", "EP"))
+    found = sweep_threshold(AUDIT, "g_norm_floor", healthy=("BP", "EP"))
     assert found.gap == pytest.approx(1.3e-4 / 4.2e-9)
     assert found.flips == {}
     assert all(len(set(verdicts)) == 1 for verdicts in found.verdicts.values())
@@ -48,24 +48,24 @@ def test_the_floor_can_be_moved_by_an_order_without_changing_a_verdict():
 
 def test_depth_is_not_robust_and_the_sweep_says_where_it_flips():
     reports = {"better": case(1.3, 4e-4, 0.1, 0.400), "BP": AUDIT["BP"]}
-    found = sweep(reports, "frozen_acc_margin_pp", healthy=("BP",))
+    found = sweep_threshold(reports, "frozen_acc_margin_pp", healthy=("BP",))
     assert found.flips == {"better": pytest.approx(5.1)}
     assert set(found.verdicts["better"]) == {"trustworthy", "walked_back"}
     assert found.gap == pytest.approx(26.6 - 5.1)
 
 
 def test_thresholds_of_cosines_stay_under_one():
-    assert max(sweep(AUDIT, "stability_drift_ceiling").thresholds) <= 1
-    assert sweep(AUDIT, "stability_drift_ceiling").gap is None
+    assert max(sweep_threshold(AUDIT, "stability_drift_ceiling").thresholds) <= 1
+    assert sweep_threshold(AUDIT, "stability_drift_ceiling").gap is None
 
 
 def test_the_sweep_refuses_what_it_does_not_know():
     with pytest.raises(InputError, match=r"Unknown threshold to sweep 'g_norm_flor'"):
-        sweep(AUDIT, "g_norm_flor")
+        sweep_threshold(AUDIT, "g_norm_flor")
     with pytest.raises(InputError, match=r"Unknown case 'bp'"):
-        sweep(AUDIT, "g_norm_floor", healthy=("bp",))
+        sweep_threshold(AUDIT, "g_norm_floor", healthy=("bp",))
     with pytest.raises(InputError, match=r"no report to sweep"):
-        sweep({}, "g_norm_floor")
+        sweep_threshold({}, "g_norm_floor")
 
 
 def test_every_swept_threshold_belongs_to_a_check():

@@ -16,7 +16,7 @@ from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.linting import LINTS
 from walkback.linting.engine import discover, lint
-from walkback.linting.rule import chosen, codes, rules
+from walkback.linting.rule import chosen_rules, codes, rules
 
 SAMPLES = Path(__file__).parent / "lint_samples"
 ROOT = Path(__file__).parents[2]
@@ -226,7 +226,7 @@ class TestCommand:
         main(["lint", str(path), "--ignore", "WB002", "--json"])
         assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == ["WB001"]
         assert codes("WB001, wb002") == {"WB001", "WB002"}
-        assert [rule.code for rule in chosen("WB003,WB001", None)] == ["WB001", "WB003"]
+        assert [rule.code for rule in chosen_rules("WB003,WB001", None)] == ["WB001", "WB003"]
 
     def test_explain(self, capsys):
         assert main(["lint", "--explain"]) == 0

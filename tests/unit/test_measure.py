@@ -74,9 +74,9 @@ def test_norms_and_gradients_are_those_written_out_by_hand():
 
 
 def test_our_own_network_measures_as_its_trace():
-    recipe = tiny.recipe("dfa", dtype="float32")
-    data = recipe.source.load(None)
-    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    resolved = tiny.resolved("dfa", dtype="float32")
+    data = resolved.source.load(None)
+    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     found = measure(subject, Groups([(data.train_x, data.train_y)]))
     replay = subject.double()
     seen = replay.run(data.train_x.double(), data.train_y)

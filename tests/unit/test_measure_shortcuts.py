@@ -16,9 +16,9 @@ DATA = "prototypes:train=96,test=300,dim=6,prototypes=8,labels=4"
 
 
 def subject_and_groups(method):
-    recipe = tiny.recipe(method, data=DATA, dtype="float32")
-    data = recipe.source.load(None)
-    subject = OwnSubject(recipe.net, recipe.params(), recipe.rule, recipe.state())
+    resolved = tiny.resolved(method, data=DATA, dtype="float32")
+    data = resolved.source.load(None)
+    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     return subject, regroup([(data.test_x, data.test_y)])
 
 

@@ -13,9 +13,9 @@ import tiny
 from walkback.training import fleet as fleets
 from walkback.training.fleet import Fleet
 from walkback.training.gpu import graph_program as programs
-from walkback.training.gpu.norm_gradients import spare_norm_products
+from walkback.training.gpu.norm_gradients import remove_norm_matmuls
 
-DEPTH = {net: tiny.recipe(arch=tiny.arch(net)).net.depth for net in ("resmlp", "vit_mini")}
+DEPTH = {net: tiny.resolved(arch=tiny.arch(net)).net.depth for net in ("resmlp", "vit_mini")}
 
 
 class TracedError(Exception):
@@ -26,13 +26,13 @@ def traced(monkeypatch, *methods, **settings):
     """The program of a fleet without the rewriting, and its inputs with scales and shifts that are not 1 and 0."""
 
     def stop(function, inputs):
-        raise TracedError(programs.flat_program(function, inputs), inputs)
+        raise TracedError(programs.trace_program(function, inputs), inputs)
 
-    recipes = [tiny.recipe(method, **settings | {"seeds": 1 + row}) for row, method in enumerate(methods)]
+    resolved_runs = [tiny.resolved(method, **settings | {"seeds": 1 + row}) for row, method in enumerate(methods)]
     monkeypatch.setattr(programs, "spare_norm_products", lambda _: 0)
     monkeypatch.setattr(fleets, "flat_program", stop)
     with pytest.raises(TracedError) as caught:
-        Fleet(recipes, recipes[0].source.load(None), tiny.CPU)._step()
+        Fleet(resolved_runs, resolved_runs[0].source.load(None), tiny.CPU)._step()
     program, (params, *others) = caught.value.args
     return program, (moved(params), *others)
 
@@ -49,7 +49,7 @@ def moved(params):
 def spared(program, inputs):
     """How many products; the results are compared on the way."""
     before = tree_leaves(program(*inputs))
-    count = spare_norm_products(program)
+    count = remove_norm_matmuls(program)
     program.graph.lint()
     after = tree_leaves(program(*inputs))
     for ours, theirs in zip(after, before, strict=True):
@@ -99,9 +99,9 @@ def test_shells_beside_whole_models_spare_the_same_products(monkeypatch):
 
 def test_every_fleet_is_rewritten(monkeypatch):
     seen = []
-    monkeypatch.setattr(programs, "spare_norm_products", lambda program: seen.append(spare_norm_products(program)))
-    recipes = [tiny.recipe("dfa")]
-    Fleet(recipes, recipes[0].source.load(None), tiny.CPU)._step()
+    monkeypatch.setattr(programs, "spare_norm_products", lambda program: seen.append(remove_norm_matmuls(program)))
+    resolved_runs = [tiny.resolved("dfa")]
+    Fleet(resolved_runs, resolved_runs[0].source.load(None), tiny.CPU)._step()
     assert seen == [DEPTH["resmlp"] + 1]
 
 

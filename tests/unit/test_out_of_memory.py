@@ -15,7 +15,7 @@ from walkback.cli.main import main
 from walkback.core.configuration import grid
 from walkback.core.errors import WalkbackError
 from walkback.runs import store, train_runs
-from walkback.sweeping.worker import perform
+from walkback.sweeping.worker import run_job
 from walkback.training.fleet import Fleet
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.planning.fleet_plan import back_off_text
@@ -26,12 +26,12 @@ ALLOCATOR = "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: 
 ERRORS = [torch.OutOfMemoryError("CUDA out of memory."), MemoryError(), RuntimeError(ALLOCATOR)]
 
 
-class Heard(train_runs.Listener):
+class Heard(train_runs.ProgressListener):
     def __init__(self):
         self.lines = []
 
     def started(self, group):
-        self.lines.append(("started", len(group.recipes)))
+        self.lines.append(("started", len(group.resolved_runs)))
 
     def resumed(self, group, epoch):
         self.lines.append(("resumed", epoch))
@@ -45,7 +45,7 @@ def small_memory(monkeypatch, most, after=0, error=ERRORS[0]):
 
     class Large(Fleet):
         def train_epoch(self, tick):
-            if len(self.recipes) > most and self.epoch >= after:
+            if len(self.resolved_runs) > most and self.epoch >= after:
                 tick(1)
                 raise error
             return super().train_epoch(tick)
@@ -142,7 +142,7 @@ def test_a_worker_says_so(tmp_path, monkeypatch):
     settings = {key: value for key, value in SMALL.items() if key != "device"}
     configs = [config.to_json() for config in grid("bp", seeds=[1, 2], epochs=1, **settings)]
     how = {"out": str(tmp_path), "data_root": None, "command": [], "device": "cpu"}
-    said = perform({"kind": "train", "options": how, "configs": configs})
+    said = run_job({"kind": "train", "options": how, "configs": configs})
     assert said["status"] == "done"
     assert said["notes"] == ("out of memory with 2 models together; going on with 1 + 1",)
 

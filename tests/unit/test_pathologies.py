@@ -66,10 +66,10 @@ class Case:
 
 
 def own(terminal_norm):
-    recipe = tiny.recipe(
+    resolved = tiny.resolved(
         arch=f"resmlp:d=16,depth=3,w2_std=0.1,terminal_norm={str(terminal_norm).lower()}", dtype="float32"
     )
-    return models.Handed(recipe.net, recipe.params())
+    return models.Handed(resolved.net, resolved.params())
 
 
 CASES = {
@@ -157,17 +157,17 @@ def test_only_the_growing_block_is_named_where_one_grows():
 @pytest.mark.parametrize("terminal_norm", [True, False])
 @pytest.mark.parametrize("factor", [1.0, 1e9])
 def test_our_own_network_measures_the_same_by_itself_and_handed_over(terminal_norm, factor):
-    recipe = tiny.recipe(arch=f"resmlp:d=16,depth=3,terminal_norm={str(terminal_norm).lower()}", dtype="float32")
+    resolved = tiny.resolved(arch=f"resmlp:d=16,depth=3,terminal_norm={str(terminal_norm).lower()}", dtype="float32")
     params = {
         name: leaf * factor if name.startswith("blocks.") and ".w2." in name else leaf
-        for name, leaf in recipe.params().items()
+        for name, leaf in resolved.params().items()
     }
-    subject = OwnSubject(recipe.net, params)
+    subject = OwnSubject(resolved.net, params)
     report = judge(measure(subject, regroup([vectors()])), Evidence.of(0.5, 0.4))
     raised = "raised" if factor > 1 else "clear"
     assert report.flags["D1"].status == raised
     assert report.flags["D2"].status == (raised if terminal_norm else "clear")
-    handed = diagnosed(models.Handed(recipe.net, params), vectors())
+    handed = diagnosed(models.Handed(resolved.net, params), vectors())
     for name in ("hidden_norm", "grad_norm", "grad_norm64", "group_cos"):
         np.testing.assert_allclose(
             handed.measurements.arrays[name], report.measurements.arrays[name], rtol=1e-4, err_msg=name

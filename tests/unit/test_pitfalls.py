@@ -20,7 +20,7 @@ from walkback.core.random_streams import generator
 from walkback.linting.rule import rules
 from walkback.measure.subject import OwnSubject
 from walkback.pitfalls import CASES, small
-from walkback.pitfalls.case import Outcome, chosen, pitfalls, reproduce
+from walkback.pitfalls.case import PitfallOutcome, chosen_pitfalls, pitfalls, reproduce_pitfall
 from walkback.pitfalls.cases import p19_tf32_reference as tf32
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +30,8 @@ LONG = (3, 9, 12)
 
 
 @cache
-def outcome(number: int) -> Outcome:
-    return reproduce(pitfalls()[number])
+def outcome(number: int) -> PitfallOutcome:
+    return reproduce_pitfall(pitfalls()[number])
 
 
 class TestEvery:
@@ -52,7 +52,7 @@ class TestEvery:
     @pytest.mark.parametrize("number", [1, 2, 10, 14, 16, 17, 18, 19, 20])
     def test_it_gives_the_same_again_and_leaves_the_random_stream_alone(self, number):
         first, stream = outcome(number), torch.get_rng_state()
-        assert reproduce(pitfalls()[number]) == first
+        assert reproduce_pitfall(pitfalls()[number]) == first
         assert torch.equal(torch.get_rng_state(), stream)
 
     @pytest.mark.parametrize("number", NUMBERS)
@@ -203,13 +203,13 @@ class TestTf32:
 
 class TestChoosing:
     def test_numbers_choose_and_come_in_order(self):
-        assert list(chosen(["14", "02", "2"])) == [2, 14]
-        assert list(chosen([])) == list(NUMBERS)
+        assert list(chosen_pitfalls(["14", "02", "2"])) == [2, 14]
+        assert list(chosen_pitfalls([])) == list(NUMBERS)
 
     @pytest.mark.parametrize("word", ["0", "22", "-1", "two", "p01", "²"])
     def test_an_unknown_number_is_told(self, word):
         with pytest.raises(InputError, match="Known: 1 to 21"):
-            chosen([word])
+            chosen_pitfalls([word])
 
     def test_a_foreign_case_needs_a_number(self, monkeypatch):
         monkeypatch.setattr(type(CASES), "entries", lambda self: [Entry("mine", "somewhere", "Mine.")])
@@ -236,7 +236,9 @@ class TestCommand:
 
     @pytest.mark.parametrize("size", [0.5, math.nan])
     def test_one_that_does_not_reproduce_is_exit_code_1(self, size, monkeypatch, capsys):
-        monkeypatch.setattr("walkback.pitfalls.case.reproduce", lambda entry: Outcome(1.0, size, size, "x", 2.0))
+        monkeypatch.setattr(
+            "walkback.pitfalls.case.reproduce_pitfall", lambda entry: PitfallOutcome(1.0, size, size, "x", 2.0)
+        )
         assert main(["pitfalls", "1"]) == 1
         assert "DOES NOT REPRODUCE" in capsys.readouterr().out
         assert main(["pitfalls", "1", "--json"]) == 1

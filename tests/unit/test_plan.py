@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import tiny
 from walkback.training.planning import load_balance
 from walkback.training.planning import plan_fleets as planning
-from walkback.training.planning.cost_model import Speed
-from walkback.training.planning.fleet_plan import Group, halves
+from walkback.training.planning.cost_model import CostModel
+from walkback.training.planning.fleet_plan import FleetGroup, halves
 from walkback.training.planning.flop_count import count_step
-from walkback.training.planning.load_balance import Workers, evened, ready_first, shared_out
-from walkback.training.planning.plan_fleets import plan
+from walkback.training.planning.load_balance import Workers, shortest_compile_first, split_evenly, split_long_fleets
+from walkback.training.planning.plan_fleets import plan_fleets
 
 ROOMY = 1 << 40
 
@@ -26,20 +26,20 @@ ROOMY = 1 << 40
 def known_speed(monkeypatch):
     """A device that moves 1e9 bytes a second and takes a microsecond for a product, however many models share it, and
     another for each of them; no time is spent on measuring it."""
-    known = Speed(tiny.CPU, bandwidth=1e9, timed=lambda product, models, device: 1e-6 * (1 + models))
+    known = CostModel(tiny.CPU, bandwidth=1e9, timed=lambda product, models, device: 1e-6 * (1 + models))
     monkeypatch.setattr(planning, "Speed", type("Known", (), {"of": staticmethod(lambda device: known)}))
 
 
-def groups(recipes, keys=None, driver="fleet", memory=ROOMY):
-    return plan(recipes, keys or [()] * len(recipes), driver, tiny.CPU, memory)
+def groups(resolved_runs, keys=None, driver="fleet", memory=ROOMY):
+    return plan_fleets(resolved_runs, keys or [()] * len(resolved_runs), driver, tiny.CPU, memory)
 
 
 def names(found):
-    return [[recipe.name for recipe in group.recipes] for group in found]
+    return [[resolved.name for resolved in group.resolved_runs] for group in found]
 
 
 def memory_of_one(method="bp"):
-    (group,) = groups([tiny.recipe(method)])
+    (group,) = groups([tiny.resolved(method)])
     return group.memory
 
 
@@ -52,98 +52,105 @@ def memory_of_one(method="bp"):
     ],
 )
 def test_treatments_and_seeds_of_one_rule_share_a_fleet(methods):
-    recipes = [tiny.recipe(method, seeds=seed) for method in methods for seed in (1, 2)]
-    (group,) = groups(recipes)
-    assert group.recipes == tuple(recipes)
+    resolved_runs = [tiny.resolved(method, seeds=seed) for method in methods for seed in (1, 2)]
+    (group,) = groups(resolved_runs)
+    assert group.resolved_runs == tuple(resolved_runs)
     assert group.driver == "fleet"
 
 
 APART = [
-    (tiny.recipe("fa"), tiny.recipe("dfa")),
-    (tiny.recipe("fa"), tiny.recipe("fa:site=input")),
-    (tiny.recipe("fa:penalty=0.1"), tiny.recipe("fa:penalty=0.1,penalty_reduction=mean")),
-    (tiny.recipe(), tiny.recipe(lr=0.01)),
-    (tiny.recipe(), tiny.recipe(batch=8)),
-    (tiny.recipe(), tiny.recipe(epochs=3)),
-    (tiny.recipe(), tiny.recipe(weight_decay=0.0)),
-    (tiny.recipe(), tiny.recipe(dtype="float32")),
-    (tiny.recipe(), tiny.recipe(arch="resmlp:d=8,depth=2")),
-    (tiny.recipe(), tiny.recipe(data=f"{tiny.DATA},noise=0.3")),
+    (tiny.resolved("fa"), tiny.resolved("dfa")),
+    (tiny.resolved("fa"), tiny.resolved("fa:site=input")),
+    (tiny.resolved("fa:penalty=0.1"), tiny.resolved("fa:penalty=0.1,penalty_reduction=mean")),
+    (tiny.resolved(), tiny.resolved(lr=0.01)),
+    (tiny.resolved(), tiny.resolved(batch=8)),
+    (tiny.resolved(), tiny.resolved(epochs=3)),
+    (tiny.resolved(), tiny.resolved(weight_decay=0.0)),
+    (tiny.resolved(), tiny.resolved(dtype="float32")),
+    (tiny.resolved(), tiny.resolved(arch="resmlp:d=8,depth=2")),
+    (tiny.resolved(), tiny.resolved(data=f"{tiny.DATA},noise=0.3")),
 ]
 
 
-@pytest.mark.parametrize(("left", "right"), APART, ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize(("left", "right"), APART, ids=lambda resolved: resolved.name)
 def test_what_a_step_cannot_tell_apart_does_not_share_a_fleet(left, right):
     assert names(groups([left, right])) == [[left.name], [right.name]]
 
 
 def test_groups_and_their_runs_keep_the_order_asked_for():
-    recipes = [tiny.recipe(method, seeds=seed) for seed in (3, 1) for method in ("dfa", "bp")]
-    assert names(groups(recipes)) == [[recipes[0].name, recipes[2].name], [recipes[1].name, recipes[3].name]]
+    resolved_runs = [tiny.resolved(method, seeds=seed) for seed in (3, 1) for method in ("dfa", "bp")]
+    assert names(groups(resolved_runs)) == [
+        [resolved_runs[0].name, resolved_runs[2].name],
+        [resolved_runs[1].name, resolved_runs[3].name],
+    ]
 
 
 def test_keys_keep_apart_what_the_bucket_would_mix():
-    recipes = [tiny.recipe(seeds=seed) for seed in range(4)]
-    found = groups(recipes, keys=["x", "y", "x", ()])
-    assert names(found) == [[recipes[0].name, recipes[2].name], [recipes[1].name], [recipes[3].name]]
+    resolved_runs = [tiny.resolved(seeds=seed) for seed in range(4)]
+    found = groups(resolved_runs, keys=["x", "y", "x", ()])
+    assert names(found) == [
+        [resolved_runs[0].name, resolved_runs[2].name],
+        [resolved_runs[1].name],
+        [resolved_runs[3].name],
+    ]
 
 
 @pytest.mark.parametrize("count", range(1, 12))
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_a_bucket_too_large_is_cut_into_as_few_and_as_even_fleets_as_possible(count, most):
-    recipes = [tiny.recipe(seeds=seed) for seed in range(count)]
-    found = groups(recipes, memory=most * memory_of_one() + 1)
-    sizes = [len(group.recipes) for group in found]
+    resolved_runs = [tiny.resolved(seeds=seed) for seed in range(count)]
+    found = groups(resolved_runs, memory=most * memory_of_one() + 1)
+    sizes = [len(group.resolved_runs) for group in found]
     assert len(sizes) == math.ceil(count / most)
     assert max(sizes) <= most
     assert max(sizes) - min(sizes) <= 1
-    assert [recipe for group in found for recipe in group.recipes] == recipes
+    assert [resolved for group in found for resolved in group.resolved_runs] == resolved_runs
 
 
 def test_a_model_too_large_for_the_memory_is_still_tried_alone():
-    found = groups([tiny.recipe(seeds=seed) for seed in range(3)], memory=1)
-    assert [len(group.recipes) for group in found] == [1, 1, 1]
+    found = groups([tiny.resolved(seeds=seed) for seed in range(3)], memory=1)
+    assert [len(group.resolved_runs) for group in found] == [1, 1, 1]
 
 
 def test_the_single_driver_trains_one_by_one():
-    found = groups([tiny.recipe(seeds=seed) for seed in range(3)], driver="single")
-    assert [(len(group.recipes), group.driver) for group in found] == [(1, "single")] * 3
+    found = groups([tiny.resolved(seeds=seed) for seed in range(3)], driver="single")
+    assert [(len(group.resolved_runs), group.driver) for group in found] == [(1, "single")] * 3
 
 
 def test_bps_flops_are_those_counted_by_hand():
     batch, dim, d, depth, classes = 16, 6, 8, 3, 4
-    recipe = tiny.recipe("bp", batch=batch, arch=f"resmlp:d={d},depth={depth}")
-    assert (recipe.net.input_shape, recipe.net.classes) == ((dim,), classes)
+    resolved = tiny.resolved("bp", batch=batch, arch=f"resmlp:d={d},depth={depth}")
+    assert (resolved.net.input_shape, resolved.net.classes) == ((dim,), classes)
     stem, blocks, head = dim * d, depth * 2 * d * d, d * classes
     forward = 2 * batch * (stem + blocks + head)
     weight_gradients = forward
     input_gradients = 2 * batch * (blocks + head)  # Nobody asks for the gradient in the pixels.
-    assert count_step(recipe).flops == forward + weight_gradients + input_gradients
+    assert count_step(resolved).flops == forward + weight_gradients + input_gradients
 
 
 def test_dfa_costs_what_bp_costs_and_its_projections():
     """Its credit skips the blocks, but a block's own norm is trained through both of the block's Linears."""
     batch, d, depth, classes = 16, 8, 3, 4
     projections = 2 * batch * (depth + 1) * classes * d
-    assert count_step(tiny.recipe("dfa")).flops == count_step(tiny.recipe("bp")).flops + projections
+    assert count_step(tiny.resolved("dfa")).flops == count_step(tiny.resolved("bp")).flops + projections
 
 
 @pytest.mark.parametrize(("rule", "net"), tiny.driven_pairs())
 def test_every_step_has_a_cost(rule, net):
-    recipe = tiny.recipe(rule, arch=tiny.arch(net))
-    count = count_step(recipe)
+    resolved = tiny.resolved(rule, arch=tiny.arch(net))
+    count = count_step(resolved)
     assert min(count.small_operations, len(count.products), count.flops, count.bytes_made) > 0
-    assert count.leaf_bytes == sum(leaf.nbytes for leaf in recipe.params().values())
-    (group,) = groups([recipe])
+    assert count.leaf_bytes == sum(leaf.nbytes for leaf in resolved.params().values())
+    (group,) = groups([resolved])
     assert group.memory > count.leaf_bytes
     assert group.seconds > 0
 
 
 def test_the_estimate_grows_with_what_there_is_to_do():
-    (one,) = groups([tiny.recipe()])
-    (longer,) = groups([tiny.recipe(epochs=4)])
-    (two,) = groups([tiny.recipe(seeds=seed) for seed in (1, 2)])
-    (longest,) = groups([tiny.recipe(epochs=6)])
+    (one,) = groups([tiny.resolved()])
+    (longer,) = groups([tiny.resolved(epochs=4)])
+    (two,) = groups([tiny.resolved(seeds=seed) for seed in (1, 2)])
+    (longest,) = groups([tiny.resolved(epochs=6)])
     assert longest.seconds - longer.seconds == pytest.approx(longer.seconds - one.seconds), (
         "after its start, by the step"
     )
@@ -152,15 +159,15 @@ def test_the_estimate_grows_with_what_there_is_to_do():
 
 
 def test_a_group_is_labelled_by_its_methods_and_size():
-    (group,) = groups([tiny.recipe(method) for method in ("dfa", "dfa:shell=method")])
+    (group,) = groups([tiny.resolved(method) for method in ("dfa", "dfa:shell=method")])
     assert group.label == "dfa ×2"
 
 
 def test_shells_of_a_large_network_train_apart_and_without_their_blocks_gradients():
     """The frozen blocks' gradients are most of what a large step costs; a small one costs little but its launches."""
-    small = [tiny.recipe(method) for method in ("dfa", "dfa:shell=method")]
+    small = [tiny.resolved(method) for method in ("dfa", "dfa:shell=method")]
     assert len(groups(small)) == 1
-    large = [tiny.recipe(method, arch="resmlp:d=2048,depth=1", batch=64) for method in ("dfa", "dfa:shell=method")]
+    large = [tiny.resolved(method, arch="resmlp:d=2048,depth=1", batch=64) for method in ("dfa", "dfa:shell=method")]
     assert count_step(large[0]).mean_product > planning.LARGE_PRODUCT
     assert names(groups(large)) == [[large[0].name], [large[1].name]]
 
@@ -173,9 +180,9 @@ def every_second_counts(monkeypatch):
 @pytest.mark.usefixtures("every_second_counts")
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_no_worker_has_more_than_its_share_where_fleets_can_be_cut(workers):
-    found = groups([tiny.recipe(method, seeds=seed) for method in ("bp", "fa", "dfa") for seed in range(8)])
-    even = evened(found, workers)
-    loads = [sum(group.seconds for group in share) for share in shared_out(even, workers)]
+    found = groups([tiny.resolved(method, seeds=seed) for method in ("bp", "fa", "dfa") for seed in range(8)])
+    even = split_long_fleets(found, workers)
+    loads = [sum(group.seconds for group in share) for share in split_evenly(even, workers)]
     assert len(loads) == workers
     assert max(loads) <= 1.2 * sum(loads) / workers
     assert sorted(name for members in names(even) for name in members) == sorted(
@@ -185,30 +192,30 @@ def test_no_worker_has_more_than_its_share_where_fleets_can_be_cut(workers):
 
 
 def test_the_longest_fleets_are_given_out_first():
-    found = groups([tiny.recipe("bp", epochs=epochs) for epochs in (1, 4, 2)])
-    given = shared_out(found, 2)
-    assert [[group.recipes[0].config.epochs for group in share] for share in given] == [[4], [2, 1]]
-    assert [len(share) for share in shared_out(found, 8)] == [1, 1, 1]
+    found = groups([tiny.resolved("bp", epochs=epochs) for epochs in (1, 4, 2)])
+    given = split_evenly(found, 2)
+    assert [[group.resolved_runs[0].config.epochs for group in share] for share in given] == [[4], [2, 1]]
+    assert [len(share) for share in split_evenly(found, 8)] == [1, 1, 1]
 
 
 def test_a_second_is_not_worth_a_cut():
-    found = groups([tiny.recipe(seeds=seed) for seed in range(6)])
-    assert evened(found, 2) == found
+    found = groups([tiny.resolved(seeds=seed) for seed in range(6)])
+    assert split_long_fleets(found, 2) == found
 
 
 @pytest.mark.usefixtures("every_second_counts")
 def test_runs_that_are_begun_keep_their_company():
-    (group,) = groups([tiny.recipe(seeds=seed) for seed in range(6)])
-    assert evened([group], 2, is_begun=lambda recipe: recipe.config.seed == 3) == [group]
-    assert len(evened([group], 2)) == 2
+    (group,) = groups([tiny.resolved(seeds=seed) for seed in range(6)])
+    assert split_long_fleets([group], 2, is_begun=lambda resolved: resolved.config.seed == 3) == [group]
+    assert len(split_long_fleets([group], 2)) == 2
 
 
 @pytest.mark.parametrize(("shell", "most"), [("bp:shell=bp", 0.85), ("dfa:shell=method", 0.6)])
 def test_shells_apart_are_counted_without_the_gradients_of_their_blocks(shell, most):
     """Backprop's shell still pulls gradients back through all blocks; DFA's needs their forward pass alone."""
     arch = tiny.arch("vit_mini")
-    whole = tiny.recipe(shell.partition(":")[0], arch=arch)
-    frozen = tiny.recipe(shell, arch=arch)
+    whole = tiny.resolved(shell.partition(":")[0], arch=arch)
+    frozen = tiny.resolved(shell, arch=arch)
     every = count_step(whole).flops
     assert count_step(frozen).flops == every, "beside others every gradient is computed"
     assert count_step(frozen, frozen_apart=True).flops < most * every
@@ -216,10 +223,10 @@ def test_shells_apart_are_counted_without_the_gradients_of_their_blocks(shell, m
 
 
 def test_nothing_is_timed_where_nobody_wants_to_know(monkeypatch):
-    recipes = [tiny.recipe(method) for method in ("bp", "fa")]
-    predicted = groups(recipes)
+    resolved_runs = [tiny.resolved(method) for method in ("bp", "fa")]
+    predicted = groups(resolved_runs)
     monkeypatch.setattr(planning, "Speed", None)
-    found = plan(recipes, [(), ()], "fleet", tiny.CPU, ROOMY, predict=False)
+    found = plan_fleets(resolved_runs, [(), ()], "fleet", tiny.CPU, ROOMY, predict=False)
     assert [group.seconds for group in found] == [0.0, 0.0]
     assert names(found) == names(predicted)
     assert [group.memory for group in found] == [group.memory for group in predicted]
@@ -227,7 +234,7 @@ def test_nothing_is_timed_where_nobody_wants_to_know(monkeypatch):
 
 def timed(*seconds):
     """A fleet for each pair of seconds: ahead of its turn, and in all."""
-    (group,) = groups([tiny.recipe()])
+    (group,) = groups([tiny.resolved()])
     return [replace(group, ahead=ahead, seconds=whole) for ahead, whole in seconds]
 
 
@@ -237,7 +244,7 @@ def test_processes_side_by_side_take_as_long_as_the_longest_share():
     assert Workers(2, in_turns=False).seconds(found) == 7
     assert Workers(8, in_turns=False).seconds(found) == 6
     assert Workers(8, in_turns=False).seconds([]) == 0
-    (whole,) = groups([tiny.recipe(seeds=seed) for seed in range(4)])
+    (whole,) = groups([tiny.resolved(seeds=seed) for seed in range(4)])
     assert Workers(2, in_turns=False).seconds([replace(whole, seconds=100.0)]) == 50, "its fleet will be cut in two"
 
 
@@ -253,7 +260,7 @@ def test_on_one_gpu_compiling_is_hidden_behind_the_turns_of_others():
 
 def test_what_is_ready_first_is_given_out_first():
     found = timed((9, 10), (2, 20), (5, 6), (2, 3))
-    assert [group.seconds for group in ready_first(found)] == [20, 3, 6, 10]
+    assert [group.seconds for group in shortest_compile_first(found)] == [20, 3, 6, 10]
     assert Workers(2, in_turns=True).seconds(found) == 2 + 1 + 18 + 1 + 1
 
 
@@ -266,8 +273,8 @@ def test_a_long_run_is_compiled_and_a_short_one_is_not(net):
         asked.append(product.kind)
         return 1e-3 if product.kind != "matmul" else 1e-6
 
-    speed = Speed(torch.device("cuda"), bandwidth=1e12, timed=timed)
-    count = count_step(tiny.recipe(arch=tiny.arch(net)))
+    speed = CostModel(torch.device("cuda"), bandwidth=1e12, timed=timed)
+    count = count_step(tiny.resolved(arch=tiny.arch(net)))
     short, long = (speed.estimate(count, 6, steps) for steps in (10, 10**7))
     assert long.ahead > short.ahead + 2
     saved = short.steps / 10 - long.steps / 10**7
@@ -284,7 +291,7 @@ def abreast(monkeypatch):
 def of(count, **settings):
     """Recipes of so many fleets, two models in each."""
     methods = ("bp", "fa", "dfa", "dfa:site=input", "sham", "fa:site=input", "kp")[:count]
-    return [tiny.recipe(method, seeds=seed, **settings) for method in methods for seed in (1, 2)]
+    return [tiny.resolved(method, seeds=seed, **settings) for method in methods for seed in (1, 2)]
 
 
 @pytest.mark.usefixtures("abreast")
@@ -292,10 +299,10 @@ def of(count, **settings):
 def test_small_fleets_are_trained_side_by_side_as_many_as_are_allowed(count, sizes):
     found = groups(of(count))
     assert [len(group.fleets) for group in found] == sizes
-    assert [recipe for group in found for recipe in group.recipes] == of(count)
+    assert [resolved for group in found for resolved in group.resolved_runs] == of(count)
     assert all(len(fleet) == 2 for group in found for fleet in group.fleets)
     for group in found:
-        again = groups(list(group.recipes))
+        again = groups(list(group.resolved_runs))
         assert [each.fleets for each in again] == [group.fleets], "a worker that is given one plans the same"
 
 
@@ -303,21 +310,21 @@ def test_small_fleets_are_trained_side_by_side_as_many_as_are_allowed(count, siz
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_behind_a_group_takes_no_time_again(first, second):
     """Going on twice is going on from the second; tracing and compiling have to be done again."""
-    whole = Group((tiny.recipe(epochs=9),), "fleet", seconds=11.0, memory=1, flops=10, ahead=2.0)
-    rest = whole.gone_on_from(first)
+    whole = FleetGroup((tiny.resolved(epochs=9),), "fleet", seconds=11.0, memory=1, flops=10, ahead=2.0)
+    rest = whole.resumed_from(first)
     assert (rest.done, rest.epochs_left, rest.ahead) == (first, 9 - first, 2.0)
     assert rest.seconds == pytest.approx(2 + 9 - first)
-    assert rest.costs["operations"] == 10 * rest.steps_left == 10 * (9 - first) * tiny.recipe().steps_per_epoch
-    again = rest.gone_on_from(second)
-    assert again.seconds == pytest.approx(whole.gone_on_from(second).seconds)
+    assert rest.costs["operations"] == 10 * rest.steps_left == 10 * (9 - first) * tiny.resolved().steps_per_epoch
+    again = rest.resumed_from(second)
+    assert again.seconds == pytest.approx(whole.resumed_from(second).seconds)
     assert again.done == second
 
 
 def test_a_group_whose_last_epoch_is_done_has_nothing_left():
-    whole = Group((tiny.recipe(epochs=9),), "fleet", seconds=11.0, memory=1, flops=10, ahead=2.0)
-    done = whole.gone_on_from(9)
+    whole = FleetGroup((tiny.resolved(epochs=9),), "fleet", seconds=11.0, memory=1, flops=10, ahead=2.0)
+    done = whole.resumed_from(9)
     assert (done.steps_left, done.seconds) == (0, 2.0)
-    assert done.gone_on_from(9) == done
+    assert done.resumed_from(9) == done
 
 
 @pytest.mark.usefixtures("abreast")
@@ -327,7 +334,7 @@ def test_what_takes_other_steps_or_is_large_or_was_begun_elsewhere_is_not(monkey
     assert [len(group.fleets) for group in groups(of(2) + of(2, data=f"{tiny.DATA},noise=0.3"))] == [2, 2]
     assert [len(group.fleets) for group in groups(of(2), keys=["x", "x", "y", "y"])] == [1, 1]
     assert [len(group.fleets) for group in groups(of(2), driver="single")] == [1] * 4
-    monkeypatch.setattr(planning, "LARGE_FLEET", 2 * count_step(tiny.recipe()).flops)
+    monkeypatch.setattr(planning, "LARGE_FLEET", 2 * count_step(tiny.resolved()).flops)
     assert [len(group.fleets) for group in groups(of(3))] == [1, 1, 1]
 
 
@@ -351,5 +358,5 @@ def test_where_they_do_not_fit_they_part_between_fleets():
     (beside,) = groups(of(3))
     first, second = halves(beside)
     assert [len(first.fleets), len(second.fleets)] == [2, 1]
-    assert [*first.recipes, *second.recipes] == of(3)
-    assert [len(part.recipes) for part in halves(second)] == [1, 1]
+    assert [*first.resolved_runs, *second.resolved_runs] == of(3)
+    assert [len(part.resolved_runs) for part in halves(second)] == [1, 1]

@@ -36,13 +36,13 @@ STORY = {
 }
 
 
-def story_of(name):
+def study_report_of(name):
     assert name == "audit"
     return STORY
 
 
 def quoted(what, old=""):
-    page = fill(f"before <!-- quote {what} -->{old}<!-- /quote --> after", story_of, "../results")
+    page = fill(f"before <!-- quote {what} -->{old}<!-- /quote --> after", study_report_of, "../results")
     assert page.startswith(f"before <!-- quote {what} -->")
     assert page.endswith("<!-- /quote --> after")
     return page.partition("-->")[2].partition("<!-- /quote")[0]
@@ -72,8 +72,8 @@ def test_a_finding_says_whether_it_holds_and_nothing_in_it_becomes_markup():
 def test_a_cell_that_would_make_html_of_its_line_is_refused(before):
     cell = '<!-- quote audit/all row="BP" column="accuracy" --><!-- /quote -->'
     with pytest.raises(InputError, match=r"begins a line.*Write a word before it"):
-        fill(before + cell, story_of, "r")
-    assert fill(f"{before}It is {cell}", story_of, "r").count("0.58") == 1
+        fill(before + cell, study_report_of, "r")
+    assert fill(f"{before}It is {cell}", study_report_of, "r").count("0.58") == 1
 
 
 @pytest.mark.parametrize("what", ["audit#1", "audit/all"])
@@ -81,15 +81,15 @@ def test_a_finding_and_a_table_are_markdown_where_they_begin_a_line(what):
     """With the parser of the documentation."""
     from markdown_it import MarkdownIt
 
-    shown = MarkdownIt().enable("table").render(fill(f"- <!-- quote {what} --><!-- /quote -->", story_of, "r"))
+    shown = MarkdownIt().enable("table").render(fill(f"- <!-- quote {what} --><!-- /quote -->", study_report_of, "r"))
     assert "<strong>Holds</strong>" in shown if what == "audit#1" else "<td>BP</td>" in shown
 
 
 def test_rows_and_columns_are_asked_of_the_table_where_a_figure_has_its_name():
-    story = {**STORY, "figures": [{"name": "all", "title": "All of them"}]}
-    said = fill('<!-- quote audit/all columns="method" --><!-- /quote -->', lambda name: story, "out")
+    study_report = {**STORY, "figures": [{"name": "all", "title": "All of them"}]}
+    said = fill('<!-- quote audit/all columns="method" --><!-- /quote -->', lambda name: study_report, "out")
     assert "| BP |" in said
-    assert "![All of them]" in fill("<!-- quote audit/all --><!-- /quote -->", lambda name: story, "out")
+    assert "![All of them]" in fill("<!-- quote audit/all --><!-- /quote -->", lambda name: study_report, "out")
 
 
 def test_a_figure_is_linked_below_the_results():
@@ -118,7 +118,7 @@ def test_mistakes_get_a_sentence(what, said):
 
 def test_a_quotation_without_an_end_is_refused():
     with pytest.raises(InputError, match="has no end"):
-        fill("a <!-- quote audit#1 --> b", story_of, "r")
+        fill("a <!-- quote audit#1 --> b", study_report_of, "r")
 
 
 @given(st.text(), st.text())
@@ -126,10 +126,10 @@ def test_what_is_not_quoted_stays_and_filling_again_changes_nothing(before, afte
     page = f"{before}<!-- quote audit#1 --><!-- /quote -->{after}"
     if page.count("<!--") != 2:
         return
-    once = fill(page, story_of, "r")
+    once = fill(page, study_report_of, "r")
     assert once.startswith(before)
     assert once.endswith(after)
-    assert fill(once, story_of, "r") == once
+    assert fill(once, study_report_of, "r") == once
 
 
 class TestCommand:

@@ -29,7 +29,7 @@ from walkback.report.audit_page.page import audit_page
 from walkback.report.cards import view
 from walkback.report.cells import tidy
 from walkback.report.formats import FORMATS, PAGES, render
-from walkback.report.overview import NUMBERS, overview_latex, overview_markdown, overview_text
+from walkback.report.overview import OVERVIEW_NUMBERS, overview_latex, overview_markdown, overview_text
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 CONTEXT = {
@@ -98,8 +98,8 @@ def normal(text):
 def test_every_format_shows_the_same_strings(case, evidence):
     card = card_of(case, evidence)
     pages = {
-        "md": (normal(render(card, "md")), markdown.escape),
-        "tex": (normal(render(card, "tex").replace(r"\allowbreak{}", "")), latex.escape),
+        "md": (normal(render(card, "md")), markdown.markdown_escape),
+        "tex": (normal(render(card, "tex").replace(r"\allowbreak{}", "")), latex.latex_escape),
         "html": (Page(render(card, "html")).text, normal),
     }
     for text in strings(view(card)):
@@ -252,7 +252,7 @@ def test_an_invalid_number_is_a_word_with_its_reason(form):
     assert reason
     text = render(card, form)
     text = Page(text).text if form == "html" else text.replace(r"\allowbreak{}", "")
-    escape = {"md": markdown.escape, "tex": latex.escape, "html": normal}[form]
+    escape = {"md": markdown.markdown_escape, "tex": latex.latex_escape, "html": normal}[form]
     assert f"INVALID ({escape(reason)})" in normal(text)
     check = next(check for check in card["checks"] if check["shown"] == "INVALID")
     assert f"INVALID ({check['reason']})" == dict(view(card).numbers)[check["id"]]
@@ -469,7 +469,7 @@ class TestOverview:
         assert not {tag for tag, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "base", "form"}
         assert not re.search(r"https?://|@import|url\(", source)
         heads = [found for tag, found in page.elements if tag == "th" and "data-kind" in found]
-        assert len(heads) == len(NUMBERS) + 4
+        assert len(heads) == len(OVERVIEW_NUMBERS) + 4
         assert "<a" not in audit_page(cards, "All")
 
     def test_both_margins_are_paired_by_seed_and_only_the_deciding_one_is_judged(self):

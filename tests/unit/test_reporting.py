@@ -17,7 +17,7 @@ from walkback.judge.card import seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.report.cards import view
-from walkback.report.reporting import SENTENCES, methods_of, reporting
+from walkback.report.reporting import SENTENCES, reported_methods, reporting
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 CONFIG = {"epochs": 12, "batch": 64, "lr": 0.003, "weight_decay": 0.01, "augment": "none", "seed": 1}
@@ -39,7 +39,7 @@ def card_of(case="exploded", evidence=SEEDS, context=KNOWN, **given):
 
 
 def told(card):
-    (method,) = methods_of([card])
+    (method,) = reported_methods([card])
     return dict(method.sentences)
 
 
@@ -87,13 +87,13 @@ class TestSentences:
         said = told(card_of(evidence=Evidence(), context={}))
         for about in ("Network", "Data", "Training", "Seeds", "Statistics", "Baselines", "Conventions"):
             assert "[TODO]" in said[about], about
-        (method,) = methods_of([card_of(evidence=Evidence(), context={})])
+        (method,) = reported_methods([card_of(evidence=Evidence(), context={})])
         answers = dict(method.checklist)
         assert answers["Final-epoch weights, never the best epoch on test data?"] == "[TODO]"
         assert method.unknown == sum(text.count("[TODO]") for _, text in (*method.sentences, *method.checklist)) > 8
 
     def test_the_known_is_not_open(self):
-        (method,) = methods_of([card_of()])
+        (method,) = reported_methods([card_of()])
         open_places = [about for about, text in (*method.sentences, *method.checklist) if "[TODO]" in text]
         assert open_places == ["Seeds"]  # A bare list of accuracies does not say which seeds they are of.
 
@@ -104,7 +104,7 @@ class TestSeveral:
         cards = [
             card_of(case, context=context) for case, context in zip(("exploded", "healthy"), contexts, strict=True)
         ]
-        (method,) = methods_of(cards)
+        (method,) = reported_methods(cards)
         said = dict(method.sentences)
         assert said["Data"].count("sha256") == 1
         assert re.match(
@@ -114,20 +114,20 @@ class TestSeveral:
 
     @pytest.mark.parametrize("other", [{"arch": "vit"}, {"provenance": {"config": CONFIG | {"lr": 0.1}}}])
     def test_another_network_or_recipe_is_another_method(self, other):
-        assert len(methods_of([card_of(), card_of(context=KNOWN | other)])) == 2
+        assert len(reported_methods([card_of(), card_of(context=KNOWN | other)])) == 2
 
     def test_a_changed_card_is_refused(self):
         card = card_of()
         card["claim"]["headline_acc"] = [0.99, 0.99, 0.99]
         with pytest.raises(walkback.InputError, match="changed after it was written"):
-            methods_of([card])
-        assert methods_of([seal(card)])
+            reported_methods([card])
+        assert reported_methods([seal(card)])
 
 
 class TestFormats:
     def test_all_hold_the_same_words(self):
         card = card_of()
-        (method,) = methods_of([card])
+        (method,) = reported_methods([card])
         (found,) = json.loads(reporting([card], "json"))
         assert tuple(found["how_we_measured"].items()) == method.sentences
         assert tuple((row["question"], row["answer"]) for row in found["checklist"]) == method.checklist

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walkback.core.errors import InputError
-from walkback_papers.published.agree import KINDS, WIDTH, compare, distance, tolerance
+from walkback_papers.published.agree import (
+    FIGURE_KINDS,
+    INTERVAL_WIDTH,
+    compare_with_published,
+    distance,
+    published_tolerance,
+)
 from walkback_papers.published.parse_number import Printed, parse
 
 # What is printed
@@ -50,7 +56,7 @@ def test_what_is_no_figure_is_refused(text):
 
 # The rule
 
-NUMERIC = [name for name, kind in KINDS.items() if kind.by in ("difference", "ratio")]
+NUMERIC = [name for name, kind in FIGURE_KINDS.items() if kind.by in ("difference", "ratio")]
 VALUES = st.floats(1e-3, 1e3)
 
 
@@ -60,7 +66,7 @@ def exact(value: float, spread: float | None = None, sign: str = "") -> Printed:
 
 @given(st.sampled_from(NUMERIC), VALUES, st.integers(1, 5))
 def test_the_same_figure_agrees(kind, value, seeds):
-    assert compare(kind, exact(value), [value] * seeds).outcome == "agrees"
+    assert compare_with_published(kind, exact(value), [value] * seeds).outcome == "agrees"
 
 
 @given(st.sampled_from(NUMERIC), VALUES, st.floats(0.01, 0.5), st.floats(1.0, 3.0), st.floats(1.0, 3.0))
@@ -69,9 +75,9 @@ def test_farther_away_never_agrees_better(kind, value, width, near, more):
 
     def at(factor: float) -> str:
         seeds = [value * factor * math.exp(width * step) for step in (-1, 0, 1)]
-        if KINDS[kind].by == "difference":
+        if FIGURE_KINDS[kind].by == "difference":
             seeds = [value + (factor - 1) * value + width * step for step in (-1, 0, 1)]
-        return compare(kind, exact(value, 0.01), seeds).outcome
+        return compare_with_published(kind, exact(value, 0.01), seeds).outcome
 
     if at(near) == "differs" and more > 1:
         assert at(near * more) == "differs"
@@ -79,75 +85,75 @@ def test_farther_away_never_agrees_better(kind, value, width, near, more):
 
 @given(st.sampled_from(NUMERIC), VALUES, st.lists(VALUES, min_size=2, max_size=4), st.floats(0, 1), st.floats(0, 1))
 def test_a_wider_spread_never_turns_agreement_into_difference(kind, value, ours, spread, more):
-    if compare(kind, exact(value, spread), ours).outcome == "agrees":
-        assert compare(kind, exact(value, spread + more), ours).outcome == "agrees"
+    if compare_with_published(kind, exact(value, spread), ours).outcome == "agrees":
+        assert compare_with_published(kind, exact(value, spread + more), ours).outcome == "agrees"
 
 
 @given(VALUES, st.lists(VALUES, min_size=2, max_size=4), st.integers(-6, 6))
 def test_a_ratio_does_not_depend_on_the_unit(value, ours, power):
-    one = compare("norm_g", exact(value), ours)
-    other = compare("norm_g", exact(value).times(2.0**power), [v * 2.0**power for v in ours])
+    one = compare_with_published("norm_g", exact(value), ours)
+    other = compare_with_published("norm_g", exact(value).times(2.0**power), [v * 2.0**power for v in ours])
     assert one.outcome == other.outcome
 
 
 def test_the_rule_is_two_standard_deviations_of_both_sides_and_rounding():
-    assert tolerance(0.3, 0.4, 0.0) == pytest.approx(WIDTH * 0.5)
-    assert tolerance(None, 0.4, 0.3) == pytest.approx(WIDTH * math.sqrt(0.4**2 + 0.4**2 + 0.3**2))
-    assert tolerance(0.3, None, 0.0) == pytest.approx(WIDTH * math.sqrt(0.18))
-    assert tolerance(None, None, 0.0) == 0
+    assert published_tolerance(0.3, 0.4, 0.0) == pytest.approx(INTERVAL_WIDTH * 0.5)
+    assert published_tolerance(None, 0.4, 0.3) == pytest.approx(INTERVAL_WIDTH * math.sqrt(0.4**2 + 0.4**2 + 0.3**2))
+    assert published_tolerance(0.3, None, 0.0) == pytest.approx(INTERVAL_WIDTH * math.sqrt(0.18))
+    assert published_tolerance(None, None, 0.0) == 0
     # Three seeds of spread 0.01 against 0.615 ± 0.003: the limit is 2 sqrt(0.01² + 0.003² + r²) = 0.02089.
     ours = [-0.01, 0.0, 0.01]
-    assert compare("accuracy", parse("0.615 ± 0.003"), [0.6358 + x for x in ours]).outcome == "agrees"
-    assert compare("accuracy", parse("0.615 ± 0.003"), [0.6360 + x for x in ours]).outcome == "differs"
+    assert compare_with_published("accuracy", parse("0.615 ± 0.003"), [0.6358 + x for x in ours]).outcome == "agrees"
+    assert compare_with_published("accuracy", parse("0.615 ± 0.003"), [0.6360 + x for x in ours]).outcome == "differs"
 
 
 def test_what_is_printed_roughly_may_be_off_by_a_factor_of_two_and_no_more():
-    assert compare("norm_h", parse("~200"), [399.0, 399.0]).outcome == "agrees"
-    assert compare("norm_h", parse("~200"), [401.0, 401.0]).outcome == "differs"
-    assert compare("norm_h", parse("~200"), [101.0, 101.0]).outcome == "agrees"
-    assert compare("norm_h", parse("5e3"), [2.4e3, 2.4e3]).outcome == "differs"
-    assert compare("norm_h", parse("2.1e2"), [240.0, 240.0]).outcome == "differs"
-    assert compare("norm_h", parse("2.1e2"), [212.0, 212.0]).outcome == "agrees"
+    assert compare_with_published("norm_h", parse("~200"), [399.0, 399.0]).outcome == "agrees"
+    assert compare_with_published("norm_h", parse("~200"), [401.0, 401.0]).outcome == "differs"
+    assert compare_with_published("norm_h", parse("~200"), [101.0, 101.0]).outcome == "agrees"
+    assert compare_with_published("norm_h", parse("5e3"), [2.4e3, 2.4e3]).outcome == "differs"
+    assert compare_with_published("norm_h", parse("2.1e2"), [240.0, 240.0]).outcome == "differs"
+    assert compare_with_published("norm_h", parse("2.1e2"), [212.0, 212.0]).outcome == "agrees"
 
 
 def test_rounding_excuses_little_of_a_cosine():
-    assert compare("cosine", parse("≈ 1"), [0.96, 0.96]).outcome == "agrees"
-    assert compare("cosine", parse("≈ 1"), [0.94, 0.94]).outcome == "differs"
-    assert compare("cosine", parse("≈ 0"), [-0.06, -0.06]).outcome == "differs"
+    assert compare_with_published("cosine", parse("≈ 1"), [0.96, 0.96]).outcome == "agrees"
+    assert compare_with_published("cosine", parse("≈ 1"), [0.94, 0.94]).outcome == "differs"
+    assert compare_with_published("cosine", parse("≈ 0"), [-0.06, -0.06]).outcome == "differs"
 
 
 def test_another_sign_or_zero_never_agrees_by_ratio():
     for ours in ([1e-3, 1e-3], [0.0, 0.0], [-1e-3, 1e-3]):
-        assert compare("nudging", parse("−1e-3"), ours).outcome == "differs"
-    found = compare("nudging", parse("−1e-3"), [-2e-3, -2e-3])
+        assert compare_with_published("nudging", parse("−1e-3"), ours).outcome == "differs"
+    found = compare_with_published("nudging", parse("−1e-3"), [-2e-3, -2e-3])
     assert found.shown.startswith("×2, +0.30 orders (")
 
 
 def test_bounds_and_ranges():
-    assert compare("norm_g", parse("> 1e-6"), [2e-6, 3e-6]).outcome == "agrees"
-    assert compare("norm_g", parse("> 1e-6"), [2e-6, 9e-7]).outcome == "differs"
-    assert "above it in 1 of 2" in compare("norm_g", parse("> 1e-6"), [2e-6, 9e-7]).shown
-    assert compare("growth", parse("< 10"), [9.0, 2.0]).outcome == "agrees"
+    assert compare_with_published("norm_g", parse("> 1e-6"), [2e-6, 3e-6]).outcome == "agrees"
+    assert compare_with_published("norm_g", parse("> 1e-6"), [2e-6, 9e-7]).outcome == "differs"
+    assert "above it in 1 of 2" in compare_with_published("norm_g", parse("> 1e-6"), [2e-6, 9e-7]).shown
+    assert compare_with_published("growth", parse("< 10"), [9.0, 2.0]).outcome == "agrees"
     assert distance(0.2, 0.05, 0.18) == pytest.approx(0.02)
     assert distance(0.01, 0.05, 0.18) == pytest.approx(-0.04)
     assert distance(0.1, 0.05, 0.18) == 0
-    assert compare("factor", parse("4–40×"), [39.0, 39.0]).outcome == "agrees"
-    assert compare("factor", parse("4–40×"), [300.0, 300.0]).outcome == "differs"
-    assert compare("factor", parse("4–40×"), [3.8, 3.8]).outcome == "differs"
+    assert compare_with_published("factor", parse("4–40×"), [39.0, 39.0]).outcome == "agrees"
+    assert compare_with_published("factor", parse("4–40×"), [300.0, 300.0]).outcome == "differs"
+    assert compare_with_published("factor", parse("4–40×"), [3.8, 3.8]).outcome == "differs"
     # A range is their spread already: ours does not stand for it as well.
-    assert compare("cosine", parse("0.43–0.99"), [0.02, 0.21]).outcome == "differs"
-    assert compare("cosine", parse("0.43"), [0.02, 0.21]).outcome == "agrees"
+    assert compare_with_published("cosine", parse("0.43–0.99"), [0.02, 0.21]).outcome == "differs"
+    assert compare_with_published("cosine", parse("0.43"), [0.02, 0.21]).outcome == "agrees"
 
 
 def test_first_firings_must_lie_in_the_range_give_or_take_an_epoch():
-    assert compare("epoch", parse("8–11"), [7, 9, 12]).outcome == "agrees"
-    assert compare("epoch", parse("8–11"), [9, 9, 13]).outcome == "differs"
-    assert compare("epoch", parse("1"), [2, 1]).outcome == "agrees"
-    assert compare("count", parse("3"), [3, 3]).outcome == "agrees"
-    assert compare("count", parse("3"), [3, 4]).outcome == "differs"
+    assert compare_with_published("epoch", parse("8–11"), [7, 9, 12]).outcome == "agrees"
+    assert compare_with_published("epoch", parse("8–11"), [9, 9, 13]).outcome == "differs"
+    assert compare_with_published("epoch", parse("1"), [2, 1]).outcome == "agrees"
+    assert compare_with_published("count", parse("3"), [3, 3]).outcome == "agrees"
+    assert compare_with_published("count", parse("3"), [3, 4]).outcome == "differs"
 
 
 def test_a_spread_over_draws_counts_as_that_of_their_mean():
     ours = [0.030, 0.030]
-    assert compare("cosine", parse("+0.002 ± 0.022"), ours).outcome == "agrees"
-    assert compare("cosine", parse("+0.002 ± 0.022"), ours, draws=20).outcome == "differs"
+    assert compare_with_published("cosine", parse("+0.002 ± 0.022"), ours).outcome == "agrees"
+    assert compare_with_published("cosine", parse("+0.002 ± 0.022"), ours, draws=20).outcome == "differs"

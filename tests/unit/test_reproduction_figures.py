@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from walkback.training.resolved_run import resolve
-from walkback_papers.published.agree import KINDS
+from walkback_papers.published.agree import FIGURE_KINDS
 from walkback_papers.published.figure import figures, sections
 from walkback_papers.published.finder import Finder, recipes_at
 from walkback_papers.published.parse_number import parse
@@ -54,7 +54,7 @@ def test_ids_are_unique_and_everything_named_is_known():
         assert set(figure.variants) <= known, figure.id
         assert (figure.batch is None) == (figure.kind != "norm_g"), figure.id
         assert not figure.twin or figure.twin in figures(), figure.id
-        assert figure.printed is not None or KINDS[figure.kind].by in ("words", "epoch"), figure.id
+        assert figure.printed is not None or FIGURE_KINDS[figure.kind].by in ("words", "epoch"), figure.id
     studies_of(sorted({figure.study for figure in every}))
 
 
@@ -81,7 +81,9 @@ def test_the_study_of_a_figure_takes_what_the_figure_needs(scale):
     for name in {figure.study for figure in figures().values()}:
         (study,) = studies_of([name]).values()
         runs = recipes_at(name, scale.name)
-        closely = {(resolve(config).name, epoch) for config, epochs in study.closely(scale) for epoch in epochs}
+        epochs_to_measure = {
+            (resolve(config).name, epoch) for config, epochs in study.epochs_to_measure(scale) for epoch in epochs
+        }
         finite = {resolve(config).name for config in study.functional(scale)}
         find = Finder(Results(Path("nowhere")), scale, name)
         for figure in figures().values():
@@ -92,8 +94,8 @@ def test_the_study_of_a_figure_takes_what_the_figure_needs(scale):
                 run = resolve(config).name
                 assert run in runs, figure.id
                 if ask.quantity in CLOSE and ask.epoch is not None:
-                    assert (run, ask.epoch) in closely, figure.id
+                    assert (run, ask.epoch) in epochs_to_measure, figure.id
                 if ask.quantity == "block_outputs":
-                    assert (run, 0) in closely, figure.id
+                    assert (run, 0) in epochs_to_measure, figure.id
                 if ask.quantity.startswith(("rho", "nudging")):
                     assert run in finite, figure.id

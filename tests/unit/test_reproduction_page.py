@@ -12,11 +12,11 @@ import pytest
 from planted import Bed
 
 from walkback.cli.main import main
-from walkback.report.markdown import escape
+from walkback.report.markdown import markdown_escape
 from walkback.training.resolved_run import resolve
 from walkback_papers.published.figure import figures
 from walkback_papers.published.page import page, spans, summary
-from walkback_papers.published.reproduce import Found, reproduce
+from walkback_papers.published.reproduce import Reproduced, reproduce_figures
 from walkback_papers.results import Results
 from walkback_papers.run_studies import studies_of
 from walkback_papers.scale import METHODS, PAPER, SMOKE
@@ -24,7 +24,7 @@ from walkback_papers.scale import METHODS, PAPER, SMOKE
 
 @pytest.fixture(scope="module")
 def whole(bed):
-    return reproduce(bed.results(), SMOKE)
+    return reproduce_figures(bed.results(), SMOKE)
 
 
 # The page
@@ -54,10 +54,10 @@ def test_the_page_shows_the_stored_numbers(bed, whole):
     assert list(rows) == list(numbered)
     for name, found in numbered.items():
         what, published, ours, off, outcome, study = rows[name]
-        assert what == escape(found.figure.what)
-        assert published.startswith(escape(found.figure.text))
-        assert published.endswith(escape(f"[{found.figure.source}]"))
-        assert ours == (escape(found.found.ours) or "–")
+        assert what == markdown_escape(found.figure.what)
+        assert published.startswith(markdown_escape(found.figure.text))
+        assert published.endswith(markdown_escape(f"[{found.figure.source}]"))
+        assert ours == (markdown_escape(found.found.ours) or "–")
         assert found.outcome in outcome
         assert ("calibration" in outcome) == (bool(found.figure.calibration) and found.figure.kind != "setting")
         assert ("×8" in off) == (found.figure.batch == 1024 and bool(found.found.off))
@@ -86,7 +86,7 @@ def test_the_summary_adds_up(whole):
 
 def test_every_row_renders_where_there_is_no_run(tmp_path):
     (tmp_path / "runs").mkdir()
-    whole = reproduce(Results(tmp_path / "runs"), PAPER)
+    whole = reproduce_figures(Results(tmp_path / "runs"), PAPER)
     assert {found.outcome for found in whole.rows} == {"not measured"}
     assert all(found.found.reason for found in whole.rows)
     text = page(whole, tmp_path, tmp_path / "page.md")
@@ -102,10 +102,10 @@ def test_nothing_in_a_cell_becomes_markup_or_ends_it(whole):
     (part, *_), wild = whole.parts, "a|b *c* [d] <e>"
     (first, *_) = part.rows
     figure = replace(first.figure, what=wild, text=wild, calibration=wild, kind="setting", note="")
-    row = replace(first, figure=figure, found=Found("agrees", ours=wild, off=wild), trials=())
+    row = replace(first, figure=figure, found=Reproduced("agrees", ours=wild, off=wild), trials=())
     small = replace(whole, parts=(replace(part, rows=(row,)),))
     (line,) = [line for line in page(small, Path("my | results"), Path("page.md")).splitlines() if "| 1.1 |" in line]
-    plain = escape(wild)
+    plain = markdown_escape(wild)
     assert plain == r"a\|b \*c\* \[d\] \<e\>"
     what, published, ours, off, outcome, study = re.split(r"(?<!\\) \| ", line.removesuffix(" |"))[1:]
     assert (what, ours, off, outcome) == (plain, plain, plain, f"agrees ({plain})")
@@ -185,19 +185,21 @@ def test_the_command_refuses(here, capsys, tmp_path, words, sentence):
 @pytest.mark.slow
 def test_a_page_of_real_runs_is_written_again_the_same(tmp_path, monkeypatch):
     """Trained, measured and told at smoke scale, then read twice."""
-    from walkback.runs.train_runs import Listener, Options
-    from walkback_papers.run_studies import conduct
+    from walkback.runs.train_runs import ProgressListener, TrainOptions
+    from walkback_papers.run_studies import run_studies
 
     monkeypatch.chdir(tmp_path)
-    done = conduct(studies_of(["fresh-b-null"]), SMOKE, Options(out=Path("results"), device="cpu"), Listener())
+    done = run_studies(
+        studies_of(["fresh-b-null"]), SMOKE, TrainOptions(out=Path("results"), device="cpu"), ProgressListener()
+    )
     assert done.unfinished == 0
     words = ["reproduction", "--results", "results", "--scale", "smoke", "--out", "docs/reproduction.md"]
     assert main(words) == 0
     assert main([*words, "--check"]) == 0
-    rows = {found.figure.id: found for found in reproduce(Results(Path("results/runs")), SMOKE).rows}
-    story = json.loads(Path("results/fresh-b-null/study.json").read_text())
+    rows = {found.figure.id: found for found in reproduce_figures(Results(Path("results/runs")), SMOKE).rows}
+    study_report = json.loads(Path("results/fresh-b-null/study.json").read_text())
     published = [
-        r for r in story["tables"][0]["rows"] if r[0]["text"] == "0.01" and r[2]["text"].startswith("published")
+        r for r in study_report["tables"][0]["rows"] if r[0]["text"] == "0.01" and r[2]["text"].startswith("published")
     ]
     own = rows["penalty/fresh-own@P2"].found
     assert own.outcome != "not measured"

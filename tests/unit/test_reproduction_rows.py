@@ -14,9 +14,9 @@ from walkback.training.resolved_run import resolve
 from walkback_papers.published.figure import Ask, figures
 from walkback_papers.published.finder import Finder
 from walkback_papers.published.quantities import QUANTITIES
-from walkback_papers.published.reproduce import VariantFinder, locate, reproduce
+from walkback_papers.published.reproduce import VariantFinder, locate_figure, reproduce_figures
 from walkback_papers.scale import METHODS, SMOKE
-from walkback_papers.tables import penalised
+from walkback_papers.tables import with_penalty
 from walkback_papers.variants import variants
 
 # Ours, found in stored results
@@ -127,7 +127,7 @@ def test_every_quantity_is_tested():
 def _worked_out(bed: Bed, quantity: str) -> list[float]:
     """From the stored arrays, where the planted numbers have no plain value."""
     short = quantity.startswith("fresh") and quantity != "fresh_gamma"
-    runs = SMOKE.runs([penalised(METHODS["DFA"], 1e-2 if short else 0.0)], epochs="short" if short else "full")
+    runs = SMOKE.runs([with_penalty(METHODS["DFA"], 1e-2 if short else 0.0)], epochs="short" if short else "full")
     found = []
     for case in bed.results().cases(runs):
         arrays, a = case.measurements.arrays, case.report.quantities.aggregates
@@ -152,7 +152,7 @@ def _worked_out(bed: Bed, quantity: str) -> list[float]:
 
 def _first_sizes(case) -> list[float]:
     """Of every block: |w1| |w2| of the first weights."""
-    params = case.recipe.params()
+    params = case.resolved.params()
     sizes = {name: float(np.linalg.norm(leaf.double().numpy())) for name, leaf in params.items()}
     return [sizes[f"blocks.{block}.w1.weight"] * sizes[f"blocks.{block}.w2.weight"] for block in range(4)]
 
@@ -163,7 +163,7 @@ def _first_sizes(case) -> list[float]:
 def row(bed: Bed, **changes):
     """DFA's accuracy, 0.30 and 0.34 in the planted runs, beside a printed figure."""
     figure = replace(figures()["primary-audit/dfa-accuracy@P1"], **changes)
-    return locate(figure, Finder(bed.results(), SMOKE, figure.study))
+    return locate_figure(figure, Finder(bed.results(), SMOKE, figure.study))
 
 
 def test_a_row_agrees_or_differs_by_the_rule(bed):
@@ -178,17 +178,17 @@ def test_gradients_are_compared_in_one_convention(bed):
     find = Finder(bed.results(), SMOKE, figure.study)
     # Planted: 2e-5 @128.
     for text, batch, outcome in (("2.5e-6", 1024, "agrees"), ("2.5e-6", 128, "differs"), ("2.0e-5", 128, "agrees")):
-        assert locate(replace(figure, text=text, batch=batch), find).outcome == outcome
+        assert locate_figure(replace(figure, text=text, batch=batch), find).outcome == outcome
 
 
 def test_words_must_be_the_same_in_every_seed(bed):
     verdict = replace(figures()["primary-audit/dfa-verdict@P1"], ask=Ask("verdict", "DFA", edition="three"))
     find = Finder(bed.results(), SMOKE, "primary-audit")
-    assert locate(verdict, find).outcome == "agrees"
-    assert locate(replace(verdict, text="trustworthy"), find).outcome == "differs"
+    assert locate_figure(verdict, find).outcome == "agrees"
+    assert locate_figure(replace(verdict, text="trustworthy"), find).outcome == "differs"
     answer = replace(verdict, kind="answer", text="✗", means="no", ask=Ask("passes", "State Bridge", check="D1"))
-    assert locate(answer, find).outcome == "agrees"
-    assert locate(replace(answer, means="yes"), find).outcome == "differs"
+    assert locate_figure(answer, find).outcome == "agrees"
+    assert locate_figure(replace(answer, means="yes"), find).outcome == "differs"
 
 
 def test_seeds_that_say_different_things_do_not_agree(tmp_path):
@@ -198,7 +198,7 @@ def test_seeds_that_say_different_things_do_not_agree(tmp_path):
     figure = figures()["cross-architecture/resmlp-dfa-scale@P2"]
     find = Finder(planted.results(), SMOKE, figure.study)
     for means in ("yes", "no"):
-        found = locate(replace(figure, means=means), find)
+        found = locate_figure(replace(figure, means=means), find)
         assert (found.outcome, found.ours) == ("differs", "no, yes")
 
 
@@ -206,11 +206,13 @@ def test_an_epoch_that_never_comes_differs_from_one_that_does(bed):
     figure = figures()["temporal-replay/b-resmlp@O"]
     find = Finder(bed.results(), SMOKE, figure.study)
     never = replace(figure, ask=replace(figure.ask, ours="BP"))
-    assert locate(replace(figure, text="3–4"), find).outcome == "agrees"  # At 2, in both seeds.
-    assert locate(replace(figure, text="never"), find).outcome == "differs"
-    assert locate(replace(never, text="3–4"), find).outcome == "differs"
-    assert locate(replace(never, text="never"), find) == locate(replace(never, text="never", kind="answer"), find)
-    assert locate(replace(never, text="never"), find).outcome == "agrees"
+    assert locate_figure(replace(figure, text="3–4"), find).outcome == "agrees"  # At 2, in both seeds.
+    assert locate_figure(replace(figure, text="never"), find).outcome == "differs"
+    assert locate_figure(replace(never, text="3–4"), find).outcome == "differs"
+    assert locate_figure(replace(never, text="never"), find) == locate_figure(
+        replace(never, text="never", kind="answer"), find
+    )
+    assert locate_figure(replace(never, text="never"), find).outcome == "agrees"
 
 
 def test_what_is_not_there_is_named(bed):
@@ -241,7 +243,7 @@ def test_variants_stand_beside_what_differs_and_nothing_else(tmp_path):
     planted.plant(SMOKE.runs([METHODS["DFA"]]), accuracy=0.9, shell=0.4, look=LOOK)
     known = {variant.name: variant for variant in variants(SMOKE)}
     planted.plant(known["raw error"].runs(SMOKE, "DFA"), accuracy=[0.30, 0.31], shell=0.2)
-    rows = {found.figure.id: found for found in reproduce(planted.results(), SMOKE).rows}
+    rows = {found.figure.id: found for found in reproduce_figures(planted.results(), SMOKE).rows}
     trials = dict(rows["primary-audit/dfa-accuracy@P1"].trials)
     assert next(iter(trials)) == "the recipe"  # It trains shorter there than the figure's own runs do.
     assert (trials["raw error"].ours, trials["raw error"].outcome) == ("0.305 ± 0.007", "agrees")

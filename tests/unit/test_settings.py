@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walkback.core.errors import InputError, unknown
-from walkback.core.settings import Choice, above, at_least, build, changed, convert, full
+from walkback.core.settings import (
+    Spec,
+    all_settings,
+    build_settings,
+    changed_settings,
+    convert,
+    require_above,
+    require_at_least,
+)
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -31,7 +39,7 @@ class Thing:
 
 
 def make(**chosen):
-    return build(Thing, chosen, "the thing", given=1)
+    return build_settings(Thing, chosen, "the thing", given=1)
 
 
 @pytest.mark.parametrize(
@@ -44,37 +52,37 @@ def make(**chosen):
     ],
 )
 def test_a_method_text_is_read_into_its_name_and_settings(text, name, settings):
-    assert Choice.parse(text) == Choice(name, settings)
+    assert Spec.parse(text) == Spec(name, settings)
 
 
 @pytest.mark.parametrize("text", ["", ":", ":scale=raw"])
 def test_a_missing_name_is_refused(text):
     with pytest.raises(InputError, match=r"the name before ':' is missing"):
-        Choice.parse(text)
+        Spec.parse(text)
 
 
 @pytest.mark.parametrize("item", ["scale", "scale=", "=raw", "="])
 def test_half_a_setting_is_refused_with_the_form_expected(item):
     with pytest.raises(InputError, match=rf"Cannot read '{item}' in 'dfa:{item}'\. Write name:key=value,key=value\."):
-        Choice.parse(f"dfa:{item}")
+        Spec.parse(f"dfa:{item}")
 
 
 def test_a_setting_given_twice_is_refused():
     with pytest.raises(InputError, match=r"'scale' is given twice in 'dfa:scale=raw,scale=raw'\. Give it once\."):
-        Choice.parse("dfa:scale=raw,scale=raw")
+        Spec.parse("dfa:scale=raw,scale=raw")
 
 
 @settings(deadline=None)
 @given(WORDS, st.dictionaries(WORDS, WORDS))
 def test_a_choice_is_read_back_from_what_it_prints(name, settings):
-    choice = Choice(name, settings)
-    assert Choice.parse(str(choice)) == choice
+    spec = Spec(name, settings)
+    assert Spec.parse(str(spec)) == spec
 
 
 @settings(deadline=None)
 @given(FINITE)
 def test_a_printed_number_is_the_same_number_when_read_back(value):
-    printed = Choice.parse(str(Choice("x", {"rate": value}))).settings["rate"]
+    printed = Spec.parse(str(Spec("x", {"rate": value}))).settings["rate"]
     assert make(rate=printed).rate == value
 
 
@@ -82,7 +90,7 @@ def test_a_printed_number_is_the_same_number_when_read_back(value):
     ("value", "shown"), [(0.01, "0.01"), (1.0, "1"), (0.123456789, "0.123456789"), (True, "true"), (None, "none")]
 )
 def test_values_are_printed_as_a_user_writes_them(value, shown):
-    assert str(Choice("x", {"key": value})) == f"x:key={shown}"
+    assert str(Spec("x", {"key": value})) == f"x:key={shown}"
 
 
 def test_text_becomes_the_type_of_its_field():
@@ -133,17 +141,24 @@ def test_whole_numbers_survive_as_text(value):
 
 def test_full_and_changed_tell_settings_from_what_was_given():
     made = make(size="7", mode="fast")
-    assert full(made) == {"size": 7, "rate": 0.5, "is_on": False, "mode": "fast", "limit": None, "title": "plain"}
-    assert changed(made) == {"size": 7}
+    assert all_settings(made) == {
+        "size": 7,
+        "rate": 0.5,
+        "is_on": False,
+        "mode": "fast",
+        "limit": None,
+        "title": "plain",
+    }
+    assert changed_settings(made) == {"size": 7}
 
 
 def test_bounds():
-    at_least(0, 0, "n")
-    above(1e-300, 0, "n")
+    require_at_least(0, 0, "n")
+    require_above(1e-300, 0, "n")
     with pytest.raises(InputError, match=r"^n is -1; expected at least 0\.$"):
-        at_least(-1, 0, "n")
+        require_at_least(-1, 0, "n")
     with pytest.raises(InputError, match=r"^n is 0; expected more than 0\.$"):
-        above(0, 0, "n")
+        require_above(0, 0, "n")
 
 
 def test_an_unknown_name_gets_a_suggestion_only_where_one_is_close():

@@ -15,7 +15,7 @@ from walkback.core.configuration import grid
 from walkback.core.errors import InputError
 from walkback.data.catalog import DATA_SETS
 from walkback.data.cifar_spec import CIFAR10, CIFAR100
-from walkback.data.dataset import Dataset, digest, with_random_labels
+from walkback.data.dataset import Dataset, digest, with_shuffled_labels
 from walkback.data.images import Cifar
 from walkback.runs import store
 from walkback.training.resolved_run import resolve
@@ -61,7 +61,7 @@ def test_new_labels_agree_with_the_old_ones_as_often_as_chance_says():
 def test_labels_are_permuted_and_the_same_every_time(labels):
     x, y = torch.zeros(len(labels), 2), torch.tensor(labels)
     data = Dataset(x, y, x, y, 5, "")
-    first, second = with_random_labels(data), with_random_labels(data)
+    first, second = with_shuffled_labels(data), with_shuffled_labels(data)
     assert torch.equal(first.train_y, second.train_y)
     assert first.train_y.sort().values.tolist() == sorted(labels)
 
@@ -71,7 +71,7 @@ def test_it_is_part_of_a_runs_configuration():
     assert shuffled.config.data.settings["shuffled"] is True
     assert plain.config.digest() != shuffled.config.digest()
     assert plain.name != shuffled.name
-    assert plain.bucket() != shuffled.bucket()
+    assert plain.fleet_key() != shuffled.fleet_key()
     spelled = resolve(grid("bp", data=f"{tiny.DATA},shuffled=no", batch=16)[0])
     assert spelled.config.digest() == plain.config.digest()
     with pytest.raises(InputError, match="shuffled of the data set 'prototypes' is 'maybe'; expected true or false"):

@@ -35,7 +35,7 @@ def arrays(number):
 
 def make(path, epoch=0, **changes):
     """A run with a checkpoint of `epoch` and nothing older, and one line of log for each epoch."""
-    run = store.create(path, record(**changes))
+    run = store.create_run(path, record(**changes))
     for done in range(1, epoch + 1):
         save(run, done)
         run.drop_previous()
@@ -86,11 +86,11 @@ def use(path):
 
 class TestLife:
     def test_a_new_run_opens_as_it_was_created(self, tmp_path):
-        run = store.create(tmp_path / "deep" / "a-run", record())
-        assert run.record == {"format": store.FORMAT, "status": "running", **record()}
+        run = store.create_run(tmp_path / "deep" / "a-run", record())
+        assert run.record == {"format": store.RUN_FORMAT, "status": "running", **record()}
         again = store.open_run(run.path)
         assert again.record == run.record
-        assert (again.is_done, again.log(), again.company(), again.checkpoint_epochs()) == (False, [], (), {0: ""})
+        assert (again.is_done, again.log(), again.fleet_names(), again.checkpoint_epochs()) == (False, [], (), {0: ""})
         assert [path.name for path in run.path.parent.iterdir()] == ["a-run"]
 
     @pytest.mark.parametrize("in_the_way", ["folder", "file", "run"])
@@ -99,7 +99,7 @@ class TestLife:
         {"folder": path.mkdir, "file": path.touch, "run": lambda: make(path, 2)}[in_the_way]()
         before = contents(tmp_path)
         with pytest.raises(InputError, match=r"exists already\. Add --resume to go on with it, or choose another"):
-            store.create(path, record())
+            store.create_run(path, record())
         assert contents(tmp_path) == before
 
     def test_the_last_two_checkpoints_are_kept_until_the_older_is_dropped(self, tmp_path):
@@ -122,7 +122,7 @@ class TestLife:
         monkeypatch.setattr(store.safetensors, "safe_open", late)
         assert run.checkpoint_epochs() == {0: "", 2: RESUME}
         (run.path / RESUME).unlink()
-        assert run.company() == ()
+        assert run.fleet_names() == ()
 
     @pytest.mark.parametrize("epoch", [0, 1, 2])
     def test_rewinding_forgets_what_came_after(self, tmp_path, epoch):
@@ -141,7 +141,7 @@ class TestLife:
     def test_the_company_is_that_of_the_newest_checkpoint(self, tmp_path):
         run = make(tmp_path / "a-run", 1)
         save(run, 2, fleet=("a-run", "b-run"))
-        assert store.open_run(run.path).company() == ("a-run", "b-run")
+        assert store.open_run(run.path).fleet_names() == ("a-run", "b-run")
 
     def test_a_finished_run_gives_back_what_it_was_finished_with(self, tmp_path):
         run = make(tmp_path / "a-run", 2)
@@ -183,14 +183,14 @@ class TestKills:
     def test_creating(self, tmp_path):
         for operation in itertools.count():
             path = tmp_path / str(operation) / "a-run"
-            died = dies(operation, lambda path=path: store.create(path, record()))
+            died = dies(operation, lambda path=path: store.create_run(path, record()))
             found = store.find_runs(path.parent) if path.parent.exists() else []
             assert found == ([path] if path.exists() else []), "half a run is listed"
             if path.exists():
                 assert store.open_run(path).record["run"] == "a-run"
             else:
                 assert died
-                store.create(path, record())
+                store.create_run(path, record())
             if not died:
                 break
         assert operation > 5
@@ -397,14 +397,14 @@ class TestDisk:
     def test_a_run_that_cannot_be_created_leaves_nothing(self, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "fsync", fails(errno.ENOSPC))
         with pytest.raises(InputError, match="The disk is full"):
-            store.create(tmp_path / "a-run", record())
+            store.create_run(tmp_path / "a-run", record())
         assert contents(tmp_path) == {}
 
     def test_a_run_below_a_file_is_refused(self, tmp_path):
         (tmp_path / "file").write_bytes(b"mine")
         for path in (tmp_path / "file" / "a-run", tmp_path / "file" / "deep" / "a-run"):
             with pytest.raises(InputError, match="Could not create"):
-                store.create(path, record())
+                store.create_run(path, record())
         assert (tmp_path / "file").read_bytes() == b"mine"
 
     def test_a_real_limit_on_file_size_loses_nothing(self, tmp_path):

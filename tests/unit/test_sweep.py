@@ -17,13 +17,13 @@ from walkback.cli.training import memory_of
 from walkback.core.errors import InputError
 from walkback.runs import store
 from walkback.runs.deadline import Deadline
-from walkback.runs.train_runs import Options
+from walkback.runs.train_runs import TrainOptions
 from walkback.sweeping import executor, sweep
 from walkback.sweeping.executor import Ended
 from walkback.sweeping.grid_file import parse_grid
 from walkback.sweeping.ray_executor import RayExecutor
 from walkback.sweeping.slurm_executor import SlurmExecutor
-from walkback.sweeping.worker import Report, perform
+from walkback.sweeping.worker import JobReport, run_job
 from walkback_papers import study_processes
 
 SMALL = 'data: "prototypes:train=64,test=32"\narch: "resmlp:d=8,depth=2"\nepochs: 1\nsettings: {batch: 32}\n'
@@ -51,7 +51,7 @@ class Scripted:
             return [Ended(number, None, "the roof fell in")]
         if mishap is not None:
             return [Ended(number, mishap)]
-        return [Ended(number, Report.from_json(json.loads(json.dumps(perform(json.loads(json.dumps(job)))))))]
+        return [Ended(number, JobReport.from_json(json.loads(json.dumps(run_job(json.loads(json.dumps(job)))))))]
 
     def close(self):
         self.is_closed = True
@@ -68,12 +68,12 @@ class UntilWaits(Deadline):
         return self.work.waits >= self.count
 
 
-class Heard(sweep.Listener):
+class Heard(sweep.SweepListener):
     def __init__(self):
         self.lines = []
 
     def planned(self, groups, finished):
-        self.lines.append(("planned", [len(group.recipes) for group in groups], finished))
+        self.lines.append(("planned", [len(group.resolved_runs) for group in groups], finished))
 
     def ended(self, job):
         self.lines.append(("ended", job))
@@ -90,18 +90,18 @@ class Heard(sweep.Listener):
 
 def carry_out(out, executor, text=PAIR, at_once=None):
     heard = Heard()
-    options = Options(out=out, device="cpu")
-    return sweep.sweep(sweep.recipes_of(parse_grid(text)), options, executor, at_once, heard), heard.lines
+    options = TrainOptions(out=out, device="cpu")
+    return sweep.run_sweep(sweep.runs_of_grid(parse_grid(text)), options, executor, at_once, heard), heard.lines
 
 
 def grid_recipes(methods):
-    return sweep.recipes_of(parse_grid(f"methods: {methods}\n{SMALL}"))
+    return sweep.runs_of_grid(parse_grid(f"methods: {methods}\n{SMALL}"))
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(sweep, "REST", 0.0)
-    monkeypatch.setattr(sweep, "LOOK", 0.01)
+    monkeypatch.setattr(sweep, "_LOOK", 0.01)
 
 
 class TestSweep:
@@ -135,7 +135,7 @@ class TestSweep:
         assert sorted(file.name for file in path.iterdir()) == before
 
     def test_no_more_jobs_are_handed_out_than_may_be(self, tmp_path):
-        nothing = {job: [Report("failed")] for job in range(3)}
+        nothing = {job: [JobReport("failed")] for job in range(3)}
         one, all_of_them = Scripted(nothing), Scripted(nothing)
         text = f"methods: [bp, fa, dfa]\n{SMALL}"
         carry_out(tmp_path / "a", one, text, at_once=1)
@@ -144,25 +144,25 @@ class TestSweep:
 
     def test_after_the_deadline_no_job_is_handed_out(self, impatient):
         """Those that are out are waited for; a worker whose time was up is not said to be done."""
-        work = Scripted({0: [Report("done")], 1: [Report("stopped")]})
-        groups, heard, done = sweep.jobs_of(grid_recipes("[bp, fa, dfa]"), Options(Path("none"))), Heard(), []
-        failures = sweep.Course(groups, [{}] * 3, work, heard, UntilWaits(work, 1), done.append).run(2)
+        work = Scripted({0: [JobReport("done")], 1: [JobReport("stopped")]})
+        groups, heard, done = sweep.jobs_of(grid_recipes("[bp, fa, dfa]"), TrainOptions(Path("none"))), Heard(), []
+        failures = sweep.Scheduler(groups, [{}] * 3, work, heard, UntilWaits(work, 1), done.append).run(2)
         assert heard.lines == [("ended", 0), ("said", 1, "stopped, the time is up")]
         assert (failures, done, work.tries) == ([], [0], {0: 1, 1: 1})
 
     def test_a_share_of_one_fleet_is_that_fleet(self):
         """With the epochs that it has behind it, and the fleets it consists of."""
-        one, other = sweep.jobs_of(grid_recipes("[bp, dfa]"), Options(Path("none")))
+        one, other = sweep.jobs_of(grid_recipes("[bp, dfa]"), TrainOptions(Path("none")))
         begun = replace(one, sizes=(1,), done=1)
         assert study_processes._together([begun]) is begun
         both = study_processes._together([begun, other])
-        assert both.recipes == (*one.recipes, *other.recipes)
+        assert both.resolved_runs == (*one.resolved_runs, *other.resolved_runs)
         assert both.seconds == one.seconds + other.seconds
 
     def test_nor_is_one_waited_for_that_another_process_has(self, impatient):
-        groups = sweep.jobs_of(grid_recipes("bp"), Options(Path("none")))
-        work = Scripted({0: [Report("taken", "by another")] * 99})
-        assert sweep.Course(groups, [{}], work, Heard(), UntilWaits(work, 3)).run(1) == []
+        groups = sweep.jobs_of(grid_recipes("bp"), TrainOptions(Path("none")))
+        work = Scripted({0: [JobReport("taken", "by another")] * 99})
+        assert sweep.Scheduler(groups, [{}], work, Heard(), UntilWaits(work, 3)).run(1) == []
         assert work.tries == {0: 3}
 
     def test_a_lost_job_is_tried_three_times_more(self, tmp_path):
@@ -181,7 +181,7 @@ class TestSweep:
         assert [result.status for result in swept.results] == ["unfinished"] * 2 + ["done"] * 2
 
     def test_a_job_that_is_taken_is_not_lost_but_waited_for(self, tmp_path, impatient):
-        taken = Report("taken", "Another process is training it.")
+        taken = JobReport("taken", "Another process is training it.")
         swept, lines = carry_out(tmp_path, work := Scripted({0: [taken] * 7}))
         assert swept.is_done
         assert work.tries[0] == 8, "more often than a lost one would be tried"
@@ -198,12 +198,12 @@ class TestSweep:
                     held.pop().unlock()
 
         text = f"methods: bp\n{SMALL}"
-        (recipe,) = sweep.recipes_of(parse_grid(text))
+        (resolved,) = sweep.runs_of_grid(parse_grid(text))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store.Run, "append_log", lambda run, row: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 carry_out(tmp_path, Scripted(), text)
-        held.append(store.open_run(tmp_path / recipe.name))
+        held.append(store.open_run(tmp_path / resolved.name))
         held[0].lock()
         swept, lines = carry_out(tmp_path, work := Forgotten({0: ["lost"]}), text)
         assert work.tries == {0: 4}
@@ -212,7 +212,7 @@ class TestSweep:
         assert "Another process is training" in lines[2][2]
 
     def test_a_refused_job_fails_with_the_workers_sentence(self, tmp_path):
-        swept, _ = carry_out(tmp_path, work := Scripted({1: [Report("failed", "No data.")]}))
+        swept, _ = carry_out(tmp_path, work := Scripted({1: [JobReport("failed", "No data.")]}))
         assert [(failure.job, failure.reason) for failure in swept.failures] == [(1, "No data.")]
         assert work.tries == {0: 1, 1: 1}
 
@@ -228,20 +228,20 @@ class TestSweep:
 
 class TestWorker:
     def test_users_mistakes_and_bugs_are_reported_not_raised(self, tmp_path, monkeypatch):
-        (recipe,) = sweep.recipes_of(parse_grid(f"methods: bp\n{SMALL}"))
-        options = Options(out=tmp_path, device="cpu")
-        job = sweep.job_json(sweep.jobs_of([recipe], options)[0], options)
+        (resolved,) = sweep.runs_of_grid(parse_grid(f"methods: bp\n{SMALL}"))
+        options = TrainOptions(out=tmp_path, device="cpu")
+        job = sweep.job_json(sweep.jobs_of([resolved], options)[0], options)
         broken = {**job, "configs": [{**job["configs"][0], "method": {"name": "dff"}}]}
-        assert perform(broken)["status"] == "failed"
-        assert "Did you mean 'dfa'?" in perform(broken)["reason"]
-        monkeypatch.setattr(store, "create", lambda *_: 1 / 0)
-        assert perform(job) == {"status": "failed", "reason": "ZeroDivisionError: division by zero", "notes": ()}
+        assert run_job(broken)["status"] == "failed"
+        assert "Did you mean 'dfa'?" in run_job(broken)["reason"]
+        monkeypatch.setattr(store, "create_run", lambda *_: 1 / 0)
+        assert run_job(job) == {"status": "failed", "reason": "ZeroDivisionError: division by zero", "notes": ()}
 
     def test_paths_are_whole(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        (recipe,) = sweep.recipes_of(parse_grid(f"methods: bp\n{SMALL}"))
-        options = Options(out=tmp_path.relative_to(tmp_path), data_root=tmp_path, device="cpu")
-        sent = sweep.job_json(sweep.jobs_of([recipe], options)[0], options)["options"]
+        (resolved,) = sweep.runs_of_grid(parse_grid(f"methods: bp\n{SMALL}"))
+        options = TrainOptions(out=tmp_path.relative_to(tmp_path), data_root=tmp_path, device="cpu")
+        sent = sweep.job_json(sweep.jobs_of([resolved], options)[0], options)["options"]
         assert (sent["out"], sent["data_root"]) == (str(tmp_path), str(tmp_path))
 
 
@@ -280,13 +280,13 @@ def test_other_sizes_are_refused(text):
 
 
 def test_a_cap_on_the_memory_makes_more_and_smaller_jobs(tmp_path):
-    recipes = sweep.recipes_of(parse_grid(f"methods: bp\nseeds: [1, 2, 3, 4, 5, 6]\n{SMALL}"))
-    (whole,) = sweep.jobs_of(recipes, Options(out=tmp_path, device="cpu"))
-    capped = sweep.jobs_of(recipes, Options(out=tmp_path, device="cpu", memory=math.ceil(whole.memory / 3)))
-    assert [len(group.recipes) for group in capped] == [2, 2, 2]
-    shared = sweep.shared_memory(Options(out=tmp_path, device="cpu", memory=5), 2)
+    resolved_runs = sweep.runs_of_grid(parse_grid(f"methods: bp\nseeds: [1, 2, 3, 4, 5, 6]\n{SMALL}"))
+    (whole,) = sweep.jobs_of(resolved_runs, TrainOptions(out=tmp_path, device="cpu"))
+    capped = sweep.jobs_of(resolved_runs, TrainOptions(out=tmp_path, device="cpu", memory=math.ceil(whole.memory / 3)))
+    assert [len(group.resolved_runs) for group in capped] == [2, 2, 2]
+    shared = sweep.shared_memory(TrainOptions(out=tmp_path, device="cpu", memory=5), 2)
     assert shared.memory == 5
-    assert sweep.shared_memory(Options(out=tmp_path, device="cpu"), 2).memory > 5
+    assert sweep.shared_memory(TrainOptions(out=tmp_path, device="cpu"), 2).memory > 5
 
 
 class TestCommand:

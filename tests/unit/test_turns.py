@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from walkback.runs import gpu_queue
-from walkback.runs.gpu_queue import turn
+from walkback.runs.gpu_queue import gpu_turn
 
 GPU = torch.device("cuda")
 
@@ -21,7 +21,7 @@ def one_gpu(monkeypatch):
 
 def _hold(folder, ready, seconds):
     gpu_queue._name = lambda device: "gpu"
-    with turn(GPU, folder):
+    with gpu_turn(GPU, folder):
         ready.set()
         time.sleep(seconds)
 
@@ -32,7 +32,7 @@ def test_another_process_is_waited_for(tmp_path):
     other = context.Process(target=_hold, args=(tmp_path, ready, 1.0))
     other.start()
     assert ready.wait(60)
-    with turn(GPU, tmp_path) as waited:
+    with gpu_turn(GPU, tmp_path) as waited:
         assert waited > 0.3
     other.join()
 
@@ -45,7 +45,7 @@ def test_a_process_that_was_killed_holds_nothing(tmp_path):
     assert ready.wait(60)
     other.kill()
     other.join()
-    with turn(GPU, tmp_path) as waited:
+    with gpu_turn(GPU, tmp_path) as waited:
         assert waited < 1
 
 
@@ -53,7 +53,7 @@ def _queue(folder, number, ready, order):
     """Its number is in the file before its turn ends; a queue between processes would send it some time after."""
     gpu_queue._name = lambda device: "gpu"
     ready.set()
-    with turn(GPU, folder), order.open("a") as file:
+    with gpu_turn(GPU, folder), order.open("a") as file:
         file.write(f"{number}\n")
 
 
@@ -61,7 +61,7 @@ def test_whoever_is_ready_first_goes_first(tmp_path):
     context = multiprocessing.get_context("spawn")
     order, started, folder = tmp_path / "order", [], tmp_path / "turns"
     folder.mkdir()
-    with turn(GPU, folder):
+    with gpu_turn(GPU, folder):
         for number in range(2):
             ready = context.Event()
             started.append(context.Process(target=_queue, args=(folder, number, ready, order)))
@@ -76,6 +76,6 @@ def test_whoever_is_ready_first_goes_first(tmp_path):
 
 
 def test_the_cpu_is_free_for_all(tmp_path):
-    with turn(torch.device("cpu"), tmp_path) as waited, turn(torch.device("cpu"), tmp_path):
+    with gpu_turn(torch.device("cpu"), tmp_path) as waited, gpu_turn(torch.device("cpu"), tmp_path):
         assert waited == 0
     assert not list(tmp_path.iterdir())

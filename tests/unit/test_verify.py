@@ -16,26 +16,26 @@ from hypothesis import strategies as st
 
 import walkback as wb
 from walkback.auditing.diagnose_runs import diagnose_runs
-from walkback.auditing.measure_run import Laboratory
-from walkback.auditing.verify import verify
+from walkback.auditing.measure_run import RunMeasurer
+from walkback.auditing.verify import verify_card
 from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.judge.card import card_hash, read_card, seal
-from walkback.judge.compare import READ, compare, leaves, tolerance
+from walkback.judge.compare import COMPARED_KEYS, card_leaves, card_tolerance, compare_cards
 from walkback.judge.evidence import Evidence
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.formats import render
-from walkback.runs.train_runs import Listener
+from walkback.runs.train_runs import ProgressListener
 
 SIZES = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=256,test=512", "epochs": 2}
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
 
 
-def diagnosed(path, **judging):
-    laboratory = Laboratory(None, torch.device("cpu"))
-    (report,) = diagnose_runs([path], JudgeOptions(**judging), laboratory, Listener())
+def diagnosed(path, **judge_options):
+    measurer = RunMeasurer(None, torch.device("cpu"))
+    (report,) = diagnose_runs([path], JudgeOptions(**judge_options), measurer, ProgressListener())
     return report
 
 
@@ -59,7 +59,7 @@ def runs(made, tmp_path):
 def test_a_rule_without_state_and_a_shell_are_confirmed_too(runs):
     for path in (*runs.parent.glob("bp_*_s1_*"), *runs.parent.glob("dfa-shell*_s1_*")):
         diagnosed(path)
-        found = verify(path, path)
+        found = verify_card(path, path)
         assert found.confirmed, str(found)
 
 
@@ -106,12 +106,12 @@ def test_an_untouched_card_is_confirmed_and_nothing_is_written(made, capsys):
         {"thresholds": DiagnosticThresholds(h_norm_explosion_ratio=1.01, null_z=1.0)},
     ],
 )
-def test_a_card_is_judged_again_as_it_was_judged(runs, judging):
-    diagnosed(runs, **judging)
-    found = verify(runs, runs)
+def test_a_card_is_judged_again_as_it_was_judged(runs, judge_options):
+    diagnosed(runs, **judge_options)
+    found = verify_card(runs, runs)
     assert found.confirmed, str(found)
     told = any(note.startswith("The threshold null_z is 1, not 3") for note in found.notes)
-    assert told == ("thresholds" in judging)
+    assert told == ("thresholds" in judge_options)
 
 
 @pytest.mark.parametrize("resealed", [False, True])
@@ -148,7 +148,7 @@ def test_what_was_changed_by_hand_is_named(runs, change, what, resealed):
     before = load(runs)
     forge(runs, change, resealed)
     assert load(runs) != before
-    found = verify(runs / "report.json", runs)
+    found = verify_card(runs / "report.json", runs)
     assert found.outcome == "refuted"
     assert what in named(found), str(found)
     assert ("card hash" in named(found)) == (not resealed)
@@ -167,7 +167,7 @@ def test_a_changed_card_is_read_by_nobody_else(runs, capsys):
 
 def test_a_change_of_what_cannot_be_measured_again_still_breaks_the_hash(runs):
     forge(runs, put("provenance", "measured_on", value="a better machine"), resealed=False)
-    assert named(verify(runs, runs)) == ["card hash"]
+    assert named(verify_card(runs, runs)) == ["card hash"]
 
 
 def change_model(run, known_to=()):
@@ -187,12 +187,12 @@ def change_model(run, known_to=()):
 @pytest.mark.parametrize("known_to", [(), ("record",)])
 def test_another_checkpoint_is_named(runs, known_to):
     change_model(runs, known_to)
-    assert named(verify(runs, runs)) == ["checkpoint model.safetensors"]
+    assert named(verify_card(runs, runs)) == ["checkpoint model.safetensors"]
 
 
 def test_a_checkpoint_forged_everywhere_is_betrayed_by_its_numbers(runs):
     change_model(runs, ("record", "card"))
-    found = verify(runs, runs)
+    found = verify_card(runs, runs)
     assert "layers[0].hidden_norm.value" in named(found)
     assert not any(what.startswith(("card", "checkpoint")) for what in named(found))
 
@@ -212,7 +212,7 @@ def test_a_missing_or_foreign_feedback_is_named(runs, damage, capsys):
 def test_a_card_that_says_its_feedback_was_missing_is_right(runs):
     (runs / "rule.safetensors").unlink()
     diagnosed(runs)
-    found = verify(runs, runs)
+    found = verify_card(runs, runs)
     assert found.confirmed, str(found)
 
 
@@ -222,7 +222,7 @@ def test_an_accuracy_forged_in_card_and_record_is_betrayed_by_the_weights(runs):
     (runs / "run.json").write_text(json.dumps(record))
     diagnosed(runs)
     assert load(runs)["claim"]["headline_acc"][0] == 0.9
-    assert named(verify(runs, runs)) == ["test accuracy"]
+    assert named(verify_card(runs, runs)) == ["test accuracy"]
 
 
 class TestBundleAlone:
@@ -233,7 +233,7 @@ class TestBundleAlone:
         return shutil.copytree(runs, tmp_path / "alone" / "bundle")
 
     def test_the_cards_baselines_are_taken_and_that_is_said(self, alone):
-        found = verify(alone, alone)
+        found = verify_card(alone, alone)
         assert found.confirmed, str(found)
         (check,) = [check for check in found.checks if check.status == "not_checked"]
         assert "not re-checked: baseline runs are not beside the bundle" in check.said
@@ -241,11 +241,11 @@ class TestBundleAlone:
 
     def test_this_runs_own_accuracy_is_still_checked(self, alone):
         forge(alone, put("claim", "headline_acc", 0, value=0.9))
-        assert "claim.headline_acc" in named(verify(alone, alone))
+        assert "claim.headline_acc" in named(verify_card(alone, alone))
 
     def test_and_so_is_what_follows_from_the_cards_own_numbers(self, alone):
         forge(alone, put("claim", "frozen", "method_shell", 0, value=0.9))
-        assert "checks.D3.value" in named(verify(alone, alone))
+        assert "checks.D3.value" in named(verify_card(alone, alone))
 
     def test_a_baseline_that_did_come_along_is_checked(self, made, alone):
         """One seed's shell beside it, the other's not."""
@@ -253,9 +253,9 @@ class TestBundleAlone:
         for path in (own, shell):
             shutil.copytree(path, alone.parent / path.name)
         run = alone.parent / own.name
-        assert verify(run, run).confirmed
+        assert verify_card(run, run).confirmed
         forge(run, put("claim", "frozen", "method_shell", 0, value=lambda x: x - 0.05))
-        assert "claim: frozen.method_shell, headline_acc" in named(verify(run, run))
+        assert "claim: frozen.method_shell, headline_acc" in named(verify_card(run, run))
 
     def test_an_interval_over_samples_needs_the_baseline(self, made, tmp_path):
         for name in (made.name, shell_of(made, 1)):
@@ -263,9 +263,9 @@ class TestBundleAlone:
         run = tmp_path / "pair" / made.name
         diagnosed(run)
         assert load(run)["statistics"]["counts"] == "samples"
-        assert verify(run, run).confirmed
+        assert verify_card(run, run).confirmed
         shutil.rmtree(tmp_path / "pair" / shell_of(made, 1))
-        found = verify(run, run)
+        found = verify_card(run, run)
         assert found.confirmed, str(found)
         assert "statistics" in [check.what for check in found.checks if check.status == "not_checked"]
 
@@ -281,7 +281,7 @@ def test_a_seed_left_out_of_the_card_is_named(runs):
     claim = card["claim"]
     accuracies = {name: values[:1] for name, values in claim["frozen"].items()}
     forge(runs, lambda card: card["claim"].update(headline_acc=claim["headline_acc"][:1], frozen=accuracies))
-    assert {"claim.headline_acc", "claim.frozen.method_shell"} <= set(named(verify(runs, runs)))
+    assert {"claim.headline_acc", "claim.frozen.method_shell"} <= set(named(verify_card(runs, runs)))
 
 
 def test_what_cannot_be_measured_is_neither_confirmed_nor_refuted(runs, capsys):
@@ -293,14 +293,14 @@ def test_what_cannot_be_measured_is_neither_confirmed_nor_refuted(runs, capsys):
     assert found["outcome"] == "not_measured"
     assert not found["confirmed"]
     assert "its configuration does not have the hash that was recorded" in found["unmeasured"]
-    assert verify(runs, runs).line.startswith("VERIFY: could not measure: ")
+    assert verify_card(runs, runs).line.startswith("VERIFY: could not measure: ")
 
 
 def test_json_says_the_same(runs, capsys):
     forge(runs, put("checks", "D1", "value", value=3.0))
     assert main(["verify", str(runs), str(runs), "--json", "--device", "cpu"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert found == verify(runs, runs).to_json()
+    assert found == verify_card(runs, runs).to_json()
     assert [check["what"] for check in found["checks"] if check["status"] == "differs"] == ["checks.D1.value"]
 
 
@@ -329,7 +329,7 @@ CARDS = {name: judge(make(), SEEDS, method_name="DFA").to_json() for name, make 
 def number_leaves(card):
     return [
         (path, value)
-        for path, value in leaves(card)
+        for path, value in card_leaves(card)
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]  # fmt: skip
 
@@ -346,7 +346,7 @@ def replaced(card, path, value):
 def allowed(card, path):
     """The tolerance of a number, from the names on the way to it; a check goes by its id."""
     names = [card["checks"][key]["id"] if path[0] == "checks" and i == 1 else key for i, key in enumerate(path)]
-    return tolerance([name for name in names if isinstance(name, str)])
+    return card_tolerance([name for name in names if isinstance(name, str)])
 
 
 @settings(max_examples=300, deadline=None)
@@ -360,7 +360,7 @@ def test_any_number_moved_by_more_than_its_tolerance_is_found(data, factor, sign
     else:
         # Relative to the larger of the two numbers, so a little more is needed than of the first alone.
         moved = value + sign * factor * max(allow.absolute, allow.relative * abs(value) * (1 + 2 * allow.relative))
-    (found,) = compare(replaced(card, path, moved), card)
+    (found,) = compare_cards(replaced(card, path, moved), card)
     assert (found.card, found.found) == (moved, value)
     assert found.section == path[0]
 
@@ -372,25 +372,25 @@ def test_any_number_moved_by_less_is_confirmed(data, share):
     path, value = data.draw(st.sampled_from([leaf for leaf in number_leaves(card) if isinstance(leaf[1], float)]))
     allow = allowed(card, path)
     moved = value + share * max(allow.absolute, allow.relative * abs(value))
-    assert compare(replaced(card, path, moved), card) == []
+    assert compare_cards(replaced(card, path, moved), card) == []
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_text_or_status_changed_is_found(data):
     card = CARDS[data.draw(st.sampled_from(sorted(CARDS)))]
-    texts = [(path, value) for path, value in leaves(card) if isinstance(value, str | bool | None)]
+    texts = [(path, value) for path, value in card_leaves(card) if isinstance(value, str | bool | None)]
     path, value = data.draw(st.sampled_from(texts))
     other = data.draw(st.sampled_from([None, "other", f"{value} indeed", 0.5, not value]))
     if type(other) is type(value) and other == value:
         return
-    assert len(compare(replaced(card, path, other), card)) == 1
+    assert len(compare_cards(replaced(card, path, other), card)) == 1
 
 
 def test_everything_measured_is_compared():
     """Only what says where a card was made is left out."""
     card = CARDS["fresh"]
-    assert card.keys() - {str(path[0]) for path, _ in leaves(card)} <= {
+    assert card.keys() - {str(path[0]) for path, _ in card_leaves(card)} <= {
         "format", "walkback", "provenance", "rerun", "hash", "modes",
     }  # fmt: skip
 
@@ -413,7 +413,7 @@ def test_everything_measured_is_compared():
     ],
 )
 def test_numbers_in_a_sentence_may_be_rounded_the_other_way(card, found, same):
-    assert (compare({"reason": card}, {"reason": found}) == []) == same
+    assert (compare_cards({"reason": card}, {"reason": found}) == []) == same
 
 
 def test_the_hash_is_of_the_content_not_of_its_layout():
@@ -424,5 +424,5 @@ def test_the_hash_is_of_the_content_not_of_its_layout():
     assert card_hash(card | {"verdict": "x"}) != card["hash"]
     assert card_hash(card | {"hash": "x"}) == card["hash"]
     assert len(card["hash"]) == 64
-    assert READ.agree(1.0, 1.0 + 1e-12)
-    assert not READ.agree(1.0, 1.0 + 1e-6)
+    assert COMPARED_KEYS.agree(1.0, 1.0 + 1e-12)
+    assert not COMPARED_KEYS.agree(1.0, 1.0 + 1e-6)

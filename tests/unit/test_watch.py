@@ -26,14 +26,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import walkback as wb
-from walkback.cli.commands.watch import BARS, WIDTH, sparkline
+from walkback.cli.commands.watch import BARS, WATCH_WIDTH, sparkline
 from walkback.cli.main import main
 from walkback.judge.card import read_card
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.watching import huggingface, lightning
-from walkback.watching.detectors import DETECTORS, PAPERS_D2, alarms, raised_in
+from walkback.watching.detectors import DETECTOR_NAMES, PAPERS_D2, alarms, raised_in
 from walkback.watching.follow import state_of
-from walkback.watching.journal import LOG, RECORD
+from walkback.watching.journal import WATCH_LOG, WATCH_RECORD
 from walkback.watching.tensorboard import TensorBoard
 
 
@@ -48,7 +48,7 @@ def net(seed=0):
 
 
 def rows_of(folder):
-    return [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / WATCH_LOG).read_text().splitlines()]
 
 
 def train(model, steps, after, lr=1e-2):
@@ -191,7 +191,7 @@ class TestNumbers:
     def test_a_diverged_model_gives_rows_without_numbers_and_trains_on(self, tmp_path):
         model = net()
         watch = wb.Watch(
-            model, batches(), every=1, out=tmp_path / "w", stop_on=DETECTORS, loggers=[TensorBoard(Fake())]
+            model, batches(), every=1, out=tmp_path / "w", stop_on=DETECTOR_NAMES, loggers=[TensorBoard(Fake())]
         )
         with torch.no_grad():
             model.blocks[1].net[1].weight[0, 0] = torch.nan
@@ -203,7 +203,7 @@ class TestNumbers:
         assert "raised" not in row["flags"].values()
         with pytest.warns(UserWarning, match="walkback wrote no card: The weight 'blocks.1.net.1.weight' holds NaN"):
             assert watch.finish() is None
-        assert json.loads((tmp_path / "w" / RECORD).read_text())["status"] == "failed"
+        assert json.loads((tmp_path / "w" / WATCH_RECORD).read_text())["status"] == "failed"
 
     def test_a_look_that_cannot_be_taken_says_why(self, tmp_path):
         model = net()
@@ -242,14 +242,14 @@ class TestDetectors:
         assert "stopped at step 8 by D1 and D2" in watch.report.notes
         assert "D1 at step 6, D2 at step 8" in watch.report.notes
         assert (tmp_path / "w" / "report.html").is_file()
-        record = json.loads((tmp_path / "w" / RECORD).read_text())
+        record = json.loads((tmp_path / "w" / WATCH_RECORD).read_text())
         assert (record["status"], record["verdict"]) == ("stopped", "walked_back")
         # It is over: nothing more is looked at or written.
-        before = (tmp_path / "w" / LOG).read_bytes()
+        before = (tmp_path / "w" / WATCH_LOG).read_bytes()
         assert watch.step()
         assert watch.look() is None
         assert watch.finish() is watch.report
-        assert (tmp_path / "w" / LOG).read_bytes() == before
+        assert (tmp_path / "w" / WATCH_LOG).read_bytes() == before
 
     def test_the_papers_floor_fires_first(self, tmp_path):
         model = net()
@@ -381,7 +381,7 @@ class TestJournal:
         assert state.status == "interrupted"
         assert "has ended without a word" in state.says
         # A kill while a line is being written.
-        with (out / LOG).open("a") as file:
+        with (out / WATCH_LOG).open("a") as file:
             file.write('{"step": 8, "gro')
         assert [row["step"] for row in state_of(out).rows] == [0, 2, 4, 6]
         model = net()
@@ -408,7 +408,7 @@ class TestJournal:
 
     def test_damaged_files_are_refused(self, tmp_path):
         wb.Watch(net(), batches(), out=tmp_path / "w")
-        for name, text in ((LOG, "[]\n"), (LOG, "{\n"), (RECORD, "{}"), (RECORD, "nothing")):
+        for name, text in ((WATCH_LOG, "[]\n"), (WATCH_LOG, "{\n"), (WATCH_RECORD, "{}"), (WATCH_RECORD, "nothing")):
             folder = tmp_path / "copy"
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(tmp_path / "w", folder)
@@ -567,9 +567,9 @@ class TestCommand:
     def test_a_sparkline_has_a_bar_for_each_number_it_shows(self, values):
         line = sparkline(values)
         known = [value for value in values if value is not None]
-        assert len(line) <= WIDTH
+        assert len(line) <= WATCH_WIDTH
         assert set(line) <= {*BARS, " "}
-        if known and len(values) <= WIDTH:
+        if known and len(values) <= WATCH_WIDTH:
             assert len(line) == len(values)
             assert [bar == " " for bar in line] == [value is None for value in values]
             assert line[values.index(max(known))] == max(line)

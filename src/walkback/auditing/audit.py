@@ -8,18 +8,18 @@ from pathlib import Path
 
 from walkback.auditing.audit_files import OVERVIEW, write_overview
 from walkback.auditing.diagnose_runs import diagnose_runs
-from walkback.auditing.epoch_monitor import Watcher
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.epoch_monitor import EpochMonitor
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.data.dataset import DataSource
-from walkback.judge.audit_table import Panel, panel
+from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
 from walkback.report.overview import overview_text
 from walkback.runs import train_runs
-from walkback.runs.baselines import baselines
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.runs.baselines import baselines_of
+from walkback.training.resolved_run import ResolvedRun, resolve
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Audit:
     out: Path
     results: tuple[train_runs.Result, ...]
     """Of every run, baselines included."""
-    panel: Panel | None
+    table: AuditTable | None
     """None while a run is unfinished."""
 
     @property
@@ -38,41 +38,43 @@ class Audit:
         return self.out / f"{OVERVIEW}.html"
 
     def __str__(self) -> str:
-        if self.panel is None:
+        if self.table is None:
             unfinished = sum(result.status != "done" for result in self.results)
             return f"{unfinished} of {len(self.results)} runs are unfinished; nothing is judged before all are done."
-        return overview_text([card for row in self.panel.rows for card in row.cards])
+        return overview_text([card for row in self.table.rows for card in row.cards])
 
 
-def audit(
+def run_audit(
     configs: Sequence[RunConfig],
-    options: train_runs.Options,
-    judging: JudgeOptions,
-    listener: train_runs.Listener,
+    options: train_runs.TrainOptions,
+    judge_options: JudgeOptions,
+    listener: train_runs.ProgressListener,
     own_data: DataSource | None = None,
 ) -> Audit:
     """Train the methods and their baselines, judge each method over its seeds, and write the pages below `out`."""
     methods = [resolve(config, own_data) for config in configs]
-    train_runs.refuse_twins(methods)
-    shells = [recipe.method for recipe in methods if recipe.treatment.shell != "none"]
+    train_runs.refuse_duplicates(methods)
+    shells = [resolved.method for resolved in methods if resolved.shared_options.shell != "none"]
     if shells:
         raise InputError(f"'{shells[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
     everything = with_baselines(methods)
     # The page shows when the detectors first fire; looking changes nothing of what a run computes.
-    results = train_runs.train([recipe.config for recipe in everything], options, listener, own_data, Watcher())
+    results = train_runs.train_configs(
+        [resolved.config for resolved in everything], options, listener, own_data, EpochMonitor()
+    )
     if any(result.status != "done" for result in results):
         return Audit(options.out, tuple(results), None)
-    laboratory = Laboratory(options.data_root, train_runs.choose_device(options.device), own_data)
-    paths = [options.out / recipe.name for recipe in methods]
-    reports = diagnose_runs(paths, judging, laboratory, listener, PAGES)
-    found = panel([report.to_json() for report in reports])
+    measurer = RunMeasurer(options.data_root, train_runs.choose_device(options.device), own_data)
+    paths = [options.out / resolved.name for resolved in methods]
+    reports = diagnose_runs(paths, judge_options, measurer, listener, PAGES)
+    found = make_audit_table([report.to_json() for report in reports])
     write_overview(found, options.out, options.out)
     return Audit(options.out, tuple(results), found)
 
 
-def with_baselines(methods: Sequence[Recipe]) -> list[Recipe]:
+def with_baselines(methods: Sequence[ResolvedRun]) -> list[ResolvedRun]:
     """The methods, then every run they are held against, each once."""
-    found = {recipe.name: recipe for recipe in methods}
-    for recipe in methods:
-        found |= {other.name: other for other in baselines(recipe).values() if other.name not in found}
+    found = {resolved.name: resolved for resolved in methods}
+    for resolved in methods:
+        found |= {other.name: other for other in baselines_of(resolved).values() if other.name not in found}
     return list(found.values())

@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained, write_atomic
-from walkback.judge.audit_table import Panel, panel
+from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.card import read_card
 from walkback.report.audit_page.page import audit_page
 from walkback.report.overview import overview_latex, overview_markdown
 from walkback.runs import store
 
 OVERVIEW = "audit"
-FORMS = ("html", "md", "tex", "json")
+OVERVIEW_FORMATS = ("html", "md", "tex", "json")
 
 
 def write_overview(
-    found: Panel, runs: Path, folder: Path, forms: Sequence[str] = FORMS, links: Mapping[str, str] | None = None
+    found: AuditTable,
+    runs: Path,
+    folder: Path,
+    forms: Sequence[str] = OVERVIEW_FORMATS,
+    links: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write the overview into `folder`; logs lie in `runs`, and `links` lead from a run's name to its card's page."""
     cards = [card for row in found.rows for card in row.cards]
@@ -39,17 +43,17 @@ def write_overview(
     return list(texts)
 
 
-def read_overview(folder: Path) -> Panel:
+def read_overview(folder: Path) -> AuditTable:
     """The table of an audit that was written before."""
     path = folder / f"{OVERVIEW}.json"
-    with explained(path, "read"):
+    with friendly_os_errors(path, "read"):
         text = path.read_text(encoding="utf-8")
     try:
         rows = json.loads(text)["rows"]
         cards = [card for row in rows for card in row["cards"]]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no audit's overview. `walkback audit --resume` writes it again.") from error
-    return panel([read_card(card) for card in cards])
+    return make_audit_table([read_card(card) for card in cards])
 
 
 def log_of(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from walkback.measure.foreign import StepFn
 from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import Pool, measure
-from walkback.measure.subject import Credit
+from walkback.measure.subject import CreditFunction
 from walkback.runs.provenance import provenance
 
 ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
@@ -26,11 +26,11 @@ def diagnose_model(
     model: nn.Module,
     eval_batches: Iterable[Any],
     accuracies: Mapping[str, Accuracies | Mapping[str, Accuracies]],
-    judging: JudgeOptions,
+    judge_options: JudgeOptions,
     *,
     method_name: str,
     notes: str,
-    credit: Credit | None,
+    credit: CreditFunction | None,
     blocks: Blocks,
     pool: Pool,
     step_fn: StepFn | None,
@@ -38,10 +38,10 @@ def diagnose_model(
     """Measure a model someone else made, leaving it as it was, and judge it."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
-    evidence = Evidence.of(**accuracies, null=judging.null)  # type: ignore[arg-type]
+    evidence = Evidence.of(**accuracies, null=judge_options.null)  # type: ignore[arg-type]
     groups = regroup(eval_batches)
     with left_as_found(model):
         subject = subject_of(model, blocks, *groups[0], step_fn)
         taken = measure(subject, groups, credit=credit, pool=pool)
     context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ()), "one_pass": ONE_PASS}
-    return judge(taken, evidence, judging.thresholds, judging.protocol, method_name, notes, context)
+    return judge(taken, evidence, judge_options.thresholds, judge_options.protocol, method_name, notes, context)

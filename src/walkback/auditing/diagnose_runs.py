@@ -7,65 +7,72 @@ from pathlib import Path
 from typing import Any
 
 from walkback.auditing.diagnose_model import ONE_PASS
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.measurements import Array, Measurements
 from walkback.judge.evidence import Evidence
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.report.save import MEASUREMENTS, save_card
 from walkback.runs import store
-from walkback.runs.baselines import baselines, with_seed
-from walkback.runs.run_index import Shelf
-from walkback.runs.train_runs import Listener
-from walkback.training.resolved_run import Recipe
+from walkback.runs.baselines import baselines_of, with_seed
+from walkback.runs.run_index import RunIndex
+from walkback.runs.train_runs import ProgressListener
+from walkback.training.resolved_run import ResolvedRun
 
-Correct = Callable[[store.Run, Recipe], Array]
+Correct = Callable[[store.Run, ResolvedRun], Array]
 """Gives 1 for each test sample a run gets right, 0 for the others."""
 
 
 def diagnose_runs(
     paths: Sequence[Path],
-    judging: JudgeOptions,
-    laboratory: Laboratory,
-    listener: Listener,
+    judge_options: JudgeOptions,
+    measurer: RunMeasurer,
+    listener: ProgressListener,
     forms: Sequence[str] = ("html",),
 ) -> Iterator[DiagnosticReport]:
     """Measure finished runs one by one and judge each beside the runs that lie with it.
 
     Numbers, card and pages are kept in the run's folder.
     """
-    shelves: dict[Path, Shelf] = {}
+    shelves: dict[Path, RunIndex] = {}
     for done, path in enumerate(paths):
         listener.measuring(path.name, done, len(paths))
         folder = path.resolve().parent
         if folder not in shelves:
-            shelves[folder] = Shelf(folder)
-        report = diagnose_run(store.open_run(path, without=(store.RULE,)), judging, laboratory, shelves[folder])
+            shelves[folder] = RunIndex(folder)
+        report = diagnose_run(store.open_run(path, without=(store.RULE,)), judge_options, measurer, shelves[folder])
         report.measurements.save(path / MEASUREMENTS)
         save_card(report, path, forms)
         yield report
 
 
-def diagnose_run(run: store.Run, judging: JudgeOptions, laboratory: Laboratory, shelf: Shelf) -> DiagnosticReport:
+def diagnose_run(
+    run: store.Run, judge_options: JudgeOptions, measurer: RunMeasurer, run_index: RunIndex
+) -> DiagnosticReport:
     """Measure one finished run and judge it; nothing is written."""
-    recipe = laboratory.recipe(run)
-    return judge_run(run, recipe, laboratory.measure(run, recipe), judging, shelf, laboratory.correct)
+    resolved = measurer.resolved(run)
+    return judge_run(run, resolved, measurer.measure(run, resolved), judge_options, run_index, measurer.correct)
 
 
 def judge_run(
-    run: store.Run, recipe: Recipe, taken: Measurements, judging: JudgeOptions, shelf: Shelf, correct: Correct
+    run: store.Run,
+    resolved: ResolvedRun,
+    taken: Measurements,
+    judge_options: JudgeOptions,
+    run_index: RunIndex,
+    correct: Correct,
 ) -> DiagnosticReport:
     """Judge what was measured of a run, beside the runs that lie with it."""
-    evidence = evidence_of(recipe, judging.null, shelf, correct)
-    context = context_of(run, recipe, taken, judging, shelf)
-    return judge(taken, evidence, judging.thresholds, judging.protocol, recipe.method, "", context)
+    evidence = evidence_of(resolved, judge_options.null, run_index, correct)
+    context = context_of(run, resolved, taken, judge_options, run_index)
+    return judge(taken, evidence, judge_options.thresholds, judge_options.protocol, resolved.method, "", context)
 
 
 def context_of(
-    run: store.Run, recipe: Recipe, taken: Measurements, judging: JudgeOptions, shelf: Shelf
+    run: store.Run, resolved: ResolvedRun, taken: Measurements, judge_options: JudgeOptions, run_index: RunIndex
 ) -> dict[str, Any]:
     """Where a stored run comes from, as its card says it."""
-    config = recipe.config
+    config = resolved.config
     feedback = f"yes, from {store.RULE}" if run.record["rule_has_state"] else "the rule keeps none"
     feedback = f"NO: {store.RULE} is missing" if taken.facts["labels"] is None else feedback
     gone = f"{store.RULE} is missing, so the credit cannot be measured" if taken.facts["labels"] is None else ""
@@ -74,13 +81,13 @@ def context_of(
         "data": config.data.name,
         "digest": run.record["data"]["digest"],
         "seed": config.seed,
-        "shell": recipe.treatment.shell,
+        "shell": resolved.shared_options.shell,
         "provenance": {
             "run": run.name,
             "config": config.to_json(),
             "config_digest": run.record["digest"],
             "files": run.record["files"],
-            "null": judging.null,
+            "null": judge_options.null,
             "trained": run.record["versions"],
             "measured_on": taken.facts["measured_on"],
         },
@@ -88,21 +95,21 @@ def context_of(
         "rule_state": feedback,
         "weights": f"yes, those after epoch {run.record['result']['epochs']} of {config.epochs}",
         "missing": gone,
-        "notes": shelf.notes,
-        "rerun": f"walkback diagnose {run.path} --protocol {judging.protocol} --null {judging.null}",
+        "notes": run_index.notes,
+        "rerun": f"walkback diagnose {run.path} --protocol {judge_options.protocol} --null {judge_options.null}",
     }
 
 
-def evidence_of(recipe: Recipe, null: str, shelf: Shelf, correct: Correct) -> Evidence:
+def evidence_of(resolved: ResolvedRun, null: str, run_index: RunIndex, correct: Correct) -> Evidence:
     """The accuracies of the method, its shells and backprop, over all seeds that lie finished on the shelf.
 
     Of a single seed also which test samples each gets right, for an interval over samples.
     """
-    found: dict[int, dict[str, tuple[store.Run, Recipe]]] = {}
-    for seed in shelf.seeds():
-        own = with_seed(recipe, seed)
-        runs = {"headline": own, **baselines(own)}
-        found[seed] = {name: (run, made) for name, made in runs.items() if (run := shelf.finished(made))}
+    found: dict[int, dict[str, tuple[store.Run, ResolvedRun]]] = {}
+    for seed in run_index.seeds():
+        own = with_seed(resolved, seed)
+        runs = {"headline": own, **baselines_of(own)}
+        found[seed] = {name: (run, made) for name, made in runs.items() if (run := run_index.finished(made))}
     tested = {seed: parts for seed, parts in found.items() if "headline" in parts}
     shells = [name for name in ("method_shell", "bp_shell") if any(name in parts for parts in tested.values())]
     # Only seeds that every part has can be paired.

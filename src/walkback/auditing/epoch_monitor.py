@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from walkback.auditing.measure_run import SAMPLES, look
+from walkback.auditing.measure_run import EVALUATION_SAMPLES, measure_network
 from walkback.core.errors import InputError
-from walkback.core.files import drop_leftovers, explained
+from walkback.core.files import drop_leftovers, friendly_os_errors
 from walkback.core.measurements import GROUP
 from walkback.data.dataset import Dataset
 from walkback.data.feed import TestSet
 from walkback.measure.detector_readings import Detectors
-from walkback.runs.measurement_files import close_name
+from walkback.runs.measurement_files import epoch_file
 from walkback.runs.store import Run
 from walkback.runs.train_runs import free_memory
 from walkback.training.driver import Driver
@@ -24,12 +24,12 @@ from walkback.training.planning.flop_count import count_step
 
 
 @dataclass
-class Watcher:
+class EpochMonitor:
     """Looks at a driver's models before its first epoch and after every one."""
 
     every: int = 1
     """Epochs between looks."""
-    closely: Mapping[str, Collection[int]] = field(default_factory=dict)
+    epochs_to_measure: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By run name, the epochs after which it is measured in full; 0 is before the first."""
     finished: Callable[[Sequence[Run], Dataset], None] = lambda members, data: None
     """Told of runs that have just been finished, and of their data."""
@@ -50,34 +50,36 @@ class Watcher:
         if driver.epoch % self.every:
             return [{} for _ in members]
         if driver not in self._known:
-            first = driver.recipes[0]
-            tests = TestSet(data, first.dtype, device, batch=SAMPLES).batches()
+            first = driver.resolved_runs[0]
+            tests = TestSet(data, first.dtype, device, batch=EVALUATION_SAMPLES).batches()
             self._known[driver] = Detectors(first.net, first.rule, *tests[0], at_once=_at_once(driver, device))
-        return [sight.to_json() for sight in self._known[driver].look(driver)]
+        return [reading.to_json() for reading in self._known[driver].look(driver)]
 
     def after_training(self, members: Sequence[Run], data: Dataset) -> None:
         self.finished(members, data)
 
     def _look_closely(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
-        wanted = [driver.epoch in self.closely.get(run.name, ()) for run in members]
+        wanted = [driver.epoch in self.epochs_to_measure.get(run.name, ()) for run in members]
         if not any(wanted):
             return
-        tests = TestSet(data, driver.recipes[0].dtype, device)
-        for recipe, run, snapshot, is_wanted in zip(driver.recipes, members, driver.snapshots(), wanted, strict=True):
+        tests = TestSet(data, driver.resolved_runs[0].dtype, device)
+        for resolved, run, snapshot, is_wanted in zip(
+            driver.resolved_runs, members, driver.snapshots(), wanted, strict=True
+        ):
             if is_wanted:
                 params, state = (
                     {name: leaf.to(device) for name, leaf in leaves.items()}
                     for leaves in (snapshot.params, snapshot.state)
                 )
-                path = run.path / close_name(driver.epoch)
-                with explained(path.parent, "create"):
+                path = run.path / epoch_file(driver.epoch)
+                with friendly_os_errors(path.parent, "create"):
                     path.parent.mkdir(exist_ok=True)
                 drop_leftovers(path)
-                look(recipe, params, state, tests).save(path)
+                measure_network(resolved, params, state, tests).save(path)
 
 
 def _at_once(driver: Driver, device: torch.device) -> int:
     """Groups of samples that fit into memory at once, beside the models in training."""
-    first = driver.recipes[0]
+    first = driver.resolved_runs[0]
     each = count_step(first).bytes_made * GROUP // first.config.batch
-    return max(1, min(SAMPLES // GROUP, free_memory(device) // (len(driver.recipes) * each)))
+    return max(1, min(EVALUATION_SAMPLES // GROUP, free_memory(device) // (len(driver.resolved_runs) * each)))

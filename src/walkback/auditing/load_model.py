@@ -12,11 +12,11 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from walkback.auditing.measure_run import SAMPLES
+from walkback.auditing.measure_run import EVALUATION_SAMPLES
 from walkback.core.errors import InputError
-from walkback.core.files import explained
+from walkback.core.files import friendly_os_errors
 from walkback.core.measurements import GROUP
-from walkback.core.settings import Choice, build
+from walkback.core.settings import Spec, build_settings
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import DataSource
 from walkback.data.feed import TestSet
@@ -25,7 +25,7 @@ NESTED = ("state_dict", "model_state_dict", "model", "module")
 """Keys under which training scripts keep a model's weights in a larger checkpoint."""
 
 
-def function(text: str, what: str) -> Callable[[], Any]:
+def load_function(text: str, what: str) -> Callable[[], Any]:
     """The callable that `package.module:name` names; modules of the current folder are found too."""
     module_name, colon, name = text.partition(":")
     if not colon or not module_name or not name:
@@ -45,9 +45,9 @@ def function(text: str, what: str) -> Callable[[], Any]:
     return made
 
 
-def model(text: str, checkpoint: Path | None, device: torch.device) -> nn.Module:
+def load_model(text: str, checkpoint: Path | None, device: torch.device) -> nn.Module:
     """The model that `package.module:build` builds, with the checkpoint's weights."""
-    made = function(text, "--model")()
+    made = load_function(text, "--model")()
     if not isinstance(made, nn.Module):
         raise InputError(f"--model: {text}() returned a {type(made).__name__}; expected a torch.nn.Module.")
     if checkpoint is not None:
@@ -55,18 +55,18 @@ def model(text: str, checkpoint: Path | None, device: torch.device) -> nn.Module
     return made.to(device)
 
 
-def batches(text: str, data_root: Path | None, device: torch.device) -> Iterable[Any]:
+def load_batches(text: str, data_root: Path | None, device: torch.device) -> Iterable[Any]:
     """Evaluation batches: the first test samples of a known data set, or what `package.module:batches` yields."""
-    if ":" in text and Choice.parse(text.partition(":")[0]).name not in DATA_SETS.names():
-        made: Iterable[Any] = function(text, "--data")()
+    if ":" in text and Spec.parse(text.partition(":")[0]).name not in DATA_SETS.names():
+        made: Iterable[Any] = load_function(text, "--data")()
         return made
-    choice = Choice.parse(text)
-    source: DataSource = build(DATA_SETS.get(choice.name), choice.settings, f"the data set '{choice.name}'")
-    return TestSet(source.load(data_root), torch.float32, device, batch=GROUP).batches()[: SAMPLES // GROUP]
+    spec = Spec.parse(text)
+    source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")
+    return TestSet(source.load(data_root), torch.float32, device, batch=GROUP).batches()[: EVALUATION_SAMPLES // GROUP]
 
 
 def _weights(path: Path) -> dict[str, Any]:
-    with explained(path, "read"):
+    with friendly_os_errors(path, "read"):
         start = path.read_bytes()[:16]
     try:
         if path.suffix == ".safetensors":

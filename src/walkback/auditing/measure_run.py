@@ -21,17 +21,17 @@ from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
-from walkback.runs.provenance import describe
-from walkback.training.driver import prepare
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.runs.provenance import describe_device
+from walkback.training.driver import set_exact_arithmetic
+from walkback.training.resolved_run import ResolvedRun, resolve
 
-SAMPLES = 8 * GROUP
+EVALUATION_SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
 FUNCTIONAL_SAMPLES = 4 * GROUP
 """The same for finite steps, of which each sample takes well over a hundred at every layer."""
 
 
-class Laboratory:
+class RunMeasurer:
     """Measures finished runs. `own_data` stands for runs that were trained on tensors handed over in Python."""
 
     def __init__(self, data_root: Path | None, device: torch.device, own_data: DataSource | None = None):
@@ -39,24 +39,24 @@ class Laboratory:
         self._data_root = data_root
         self._own_data = own_data
         self._known: dict[DataSource, Dataset] = {}
-        prepare(device)
+        set_exact_arithmetic(device)
 
-    def recipe(self, run: store.Run) -> Recipe:
+    def resolved(self, run: store.Run) -> ResolvedRun:
         """What a stored run was made of, checked against its hash."""
-        recipe = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
-        if recipe.config.digest() != run.record["digest"]:
-            raise store.damaged(run.path, "its configuration does not have the hash that was recorded")
-        return recipe
+        resolved = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
+        if resolved.config.digest() != run.record["digest"]:
+            raise store.damaged_run(run.path, "its configuration does not have the hash that was recorded")
+        return resolved
 
-    def data(self, run: store.Run, recipe: Recipe) -> Dataset:
+    def data(self, run: store.Run, resolved: ResolvedRun) -> Dataset:
         """The run's data set, refused where it is not the one it was trained on."""
-        if recipe.source not in self._known:
-            self._known[recipe.source] = recipe.source.load(self._data_root)
-        data = self._known[recipe.source]
+        if resolved.source not in self._known:
+            self._known[resolved.source] = resolved.source.load(self._data_root)
+        data = self._known[resolved.source]
         if data.digest != run.record["data"]["digest"]:
             raise InputError(
                 f"{run.path} was trained on data with sha256 {run.record['data']['digest'][:12]}…, but "
-                f"'{recipe.config.data.name}' here has {data.digest[:12]}…. Measure it where its data are."
+                f"'{resolved.config.data.name}' here has {data.digest[:12]}…. Measure it where its data are."
             )
         return data
 
@@ -64,60 +64,60 @@ class Laboratory:
         """Data that have been read already."""
         self._known[source] = data
 
-    def measure(self, run: store.Run, recipe: Recipe) -> Measurements:
+    def measure(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
         """One frozen pass and its float64 replay over the first test samples, credit included; and which of all test
         samples the run gets right, and how far its weights have come. Where the rule's state is gone there is no
         credit: none is made up."""
-        first = recipe.params()
-        params, state = self._weights(run, recipe, first)
-        taken = look(recipe, params, state, self._tests(run, recipe))
-        arrays = {**taken.arrays, **_way(first, params), "test_correct": self._right(run, recipe, params)}
+        first = resolved.params()
+        params, state = self._weights(run, resolved, first)
+        taken = measure_network(resolved, params, state, self._tests(run, resolved))
+        arrays = {**taken.arrays, **_way(first, params), "test_correct": self._right(run, resolved, params)}
         return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
 
     def measure_functional(
-        self, run: store.Run, recipe: Recipe, seed: int = 0, samples: int = FUNCTIONAL_SAMPLES
+        self, run: store.Run, resolved: ResolvedRun, seed: int = 0, samples: int = FUNCTIONAL_SAMPLES
     ) -> Measurements:
         """Finite steps from the states of the first test samples; `seed` names the random directions."""
-        params, state = self._weights(run, recipe, recipe.params())
-        subject, labels = _subject(recipe, params, state)
-        groups = regroup(_first(self._tests(run, recipe).batches(), samples), distinct=True)
-        taken = measure_functional(subject, groups, labels=labels, site=recipe.treatment.site, seed=seed)
+        params, state = self._weights(run, resolved, resolved.params())
+        subject, labels = _subject(resolved, params, state)
+        groups = regroup(_first(self._tests(run, resolved).batches(), samples), distinct=True)
+        taken = measure_functional(subject, groups, labels=labels, site=resolved.shared_options.site, seed=seed)
         return Measurements(taken.arrays, {**taken.facts, **self._origin(run)})
 
     def _origin(self, run: store.Run) -> dict[str, Any]:
         """Where it was measured, and the hashes of the weights it was measured of."""
-        return {"measured_on": describe(self.device), "files": run.record["files"]}
+        return {"measured_on": describe_device(self.device), "files": run.record["files"]}
 
-    def _weights(self, run: store.Run, recipe: Recipe, first: Leaves) -> tuple[Leaves, Leaves | None]:
+    def _weights(self, run: store.Run, resolved: ResolvedRun, first: Leaves) -> tuple[Leaves, Leaves | None]:
         """The run's parameters, which are shaped as the `first` ones, and its rule's state; None where that is gone."""
         params = _leaves(run, "model", run.model(), first, self.device)
         if run.lacks_rule_state:
             return params, None
-        return params, _leaves(run, "rule", run.rule_state(), recipe.state(), self.device)
+        return params, _leaves(run, "rule", run.rule_state(), resolved.state(), self.device)
 
-    def measure_answers(self, run: store.Run, recipe: Recipe) -> Measurements:
+    def measure_answers(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
         """Which of all test samples the run gets right, and nothing else."""
-        return Measurements({"test_correct": self.correct(run, recipe)}, self._origin(run))
+        return Measurements({"test_correct": self.correct(run, resolved)}, self._origin(run))
 
-    def correct(self, run: store.Run, recipe: Recipe) -> Array:
+    def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
         """1 for each test sample the run gets right, 0 for the others."""
-        return self._right(run, recipe, _leaves(run, "model", run.model(), recipe.params(), self.device))
+        return self._right(run, resolved, _leaves(run, "model", run.model(), resolved.params(), self.device))
 
-    def _right(self, run: store.Run, recipe: Recipe, params: Leaves) -> Array:
+    def _right(self, run: store.Run, resolved: ResolvedRun, params: Leaves) -> Array:
         with torch.no_grad():
-            found = [recipe.net.forward(params, x).argmax(-1) == y for x, y in self._tests(run, recipe).batches()]
+            found = [resolved.net.forward(params, x).argmax(-1) == y for x, y in self._tests(run, resolved).batches()]
         right: Array = torch.cat(found).cpu().numpy().astype(np.float64)
         return right
 
-    def _tests(self, run: store.Run, recipe: Recipe) -> TestSet:
-        return TestSet(self.data(run, recipe), recipe.dtype, self.device)
+    def _tests(self, run: store.Run, resolved: ResolvedRun) -> TestSet:
+        return TestSet(self.data(run, resolved), resolved.dtype, self.device)
 
 
-def look(recipe: Recipe, params: Leaves, state: Leaves | None, tests: TestSet) -> Measurements:
+def measure_network(resolved: ResolvedRun, params: Leaves, state: Leaves | None, tests: TestSet) -> Measurements:
     """Measure a network with its rule, or without one where its state is gone (None), on the first test samples."""
-    subject, labels = _subject(recipe, params, state)
-    samples = regroup(_first(tests.batches(), SAMPLES), distinct=True)
-    return measure(subject, samples, labels=labels, site=recipe.treatment.site)
+    subject, labels = _subject(resolved, params, state)
+    samples = regroup(_first(tests.batches(), EVALUATION_SAMPLES), distinct=True)
+    return measure(subject, samples, labels=labels, site=resolved.shared_options.site)
 
 
 def _way(first: Leaves, last: Leaves) -> dict[str, Array]:
@@ -136,11 +136,11 @@ def _way(first: Leaves, last: Leaves) -> dict[str, Array]:
     }
 
 
-def _subject(recipe: Recipe, params: Leaves, state: Leaves | None) -> tuple[OwnSubject, Sequence[str] | None]:
+def _subject(resolved: ResolvedRun, params: Leaves, state: Leaves | None) -> tuple[OwnSubject, Sequence[str] | None]:
     """A network under measurement and its layers' labels; without its rule's state it has neither rule nor labels."""
     if state is None:
-        return OwnSubject(recipe.net, params), None
-    return OwnSubject(recipe.net, params, recipe.rule, state), recipe.rule.labels(recipe.net.depth)
+        return OwnSubject(resolved.net, params), None
+    return OwnSubject(resolved.net, params, resolved.rule, state), resolved.rule.labels(resolved.net.depth)
 
 
 def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:
@@ -149,7 +149,7 @@ def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, d
     wanted = {name: tuple(leaf.shape) for name, leaf in expected.items()}
     if got != wanted:
         name = sorted(set(got.items()) ^ set(wanted.items()))[0][0]
-        raise store.damaged(
+        raise store.damaged_run(
             run.path, f"{what}.safetensors does not hold this {what}: '{name}' differs in name or shape"
         )
     return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}

@@ -15,31 +15,31 @@ from typing import Any
 import torch
 
 from walkback.auditing.diagnose_runs import context_of, evidence_of
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError
-from walkback.core.files import explained
+from walkback.core.files import friendly_os_errors
 from walkback.core.measurements import Measurements
 from walkback.core.version import __version__
 from walkback.data.dataset import DataSource
 from walkback.judge.card import HASH, card_hash, read_card
-from walkback.judge.compare import IGNORED, READ, Difference, Tolerance, compare, leaves
+from walkback.judge.compare import COMPARED_KEYS, IGNORED, Difference, Tolerance, card_leaves, compare_cards
 from walkback.judge.evidence import BP_SHELL, Evidence
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.judge.verification import Check, Verification
+from walkback.judge.verification import Verification, VerificationCheck
 from walkback.report.save import CARD
 from walkback.runs import store
-from walkback.runs.provenance import describe
-from walkback.runs.run_index import Shelf
+from walkback.runs.provenance import describe_device
+from walkback.runs.run_index import RunIndex
 
-Card = Mapping[str, Any]
+_Card = Mapping[str, Any]
 Columns = dict[str, list[float]]
 BY_SAMPLES = ("statistics", "claims.depth", "chain[2]", "checklist[11]")
 """What a card says about the margin of a single seed, from which samples the baseline gets right."""
 
 
-def verify(
+def verify_card(
     card_path: str | Path,
     bundle_path: str | Path,
     *,
@@ -62,34 +62,36 @@ def verify(
         )
     if not (bundle / store.RECORD).is_file():
         raise InputError(f"There is no run at {bundle_path}. A run is a folder with a {store.RECORD} in it.")
-    laboratory = Laboratory(data_root, device or torch.device("cpu"), own_data)
+    measurer = RunMeasurer(data_root, device or torch.device("cpu"), own_data)
     checks = [_same("card hash", card[HASH], card_hash(card)), *_checkpoints(card, bundle)]
     unmeasured = ""
     if any(check.status == "differs" for check in checks[1:]):
         # The numbers of another checkpoint would say nothing of this card.
-        checks.append(Check("numbers", "not_checked", "the checkpoint is not the one the card was made from"))
+        checks.append(
+            VerificationCheck("numbers", "not_checked", "the checkpoint is not the one the card was made from")
+        )
     else:
         try:
-            _measure_again(card, bundle, laboratory, checks)
+            _measure_again(card, bundle, measurer, checks)
         except InputError as error:
             unmeasured = str(error)
-            checks.append(Check("numbers", "not_checked", unmeasured))
-    notes = _notes(card, laboratory.device)
+            checks.append(VerificationCheck("numbers", "not_checked", unmeasured))
+    notes = _notes(card, measurer.device)
     return Verification(str(where), str(bundle_path), tuple(checks), unmeasured, tuple(notes))
 
 
-def _same(what: str, stated: Any, found: Any) -> Check:
+def _same(what: str, stated: Any, found: Any) -> VerificationCheck:
     if stated != found:
-        return Check(what, "differs", Difference(what, stated, found).said)
-    return Check(what, "ok", found if isinstance(found, str) else "")
+        return VerificationCheck(what, "differs", Difference(what, stated, found).said)
+    return VerificationCheck(what, "ok", found if isinstance(found, str) else "")
 
 
-def _checkpoints(card: Card, bundle: Path) -> list[Check]:
+def _checkpoints(card: _Card, bundle: Path) -> list[VerificationCheck]:
     """The files' own bytes against the card: the run's record may have been changed together with them."""
     found, stated = [], card["provenance"]["files"]
     for name in (store.MODEL, store.RULE):
         path = bundle / name
-        with explained(path, "read"):
+        with friendly_os_errors(path, "read"):
             actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
         if name == store.RULE and not path.exists() and not any(layer["credit"] for layer in card["layers"]):
             actual = stated.get(name, "")  # Gone already when the card was made: it has no credit.
@@ -98,68 +100,72 @@ def _checkpoints(card: Card, bundle: Path) -> list[Check]:
     return found
 
 
-def _measure_again(card: Card, bundle: Path, laboratory: Laboratory, checks: list[Check]) -> None:
+def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: list[VerificationCheck]) -> None:
     """Add what measuring the run again says of the card; an `InputError` says why it cannot be measured here."""
     run = store.open_run(bundle, without=(store.RULE,))
-    recipe = laboratory.recipe(run)
+    resolved = measurer.resolved(run)
     origin, claim = card["provenance"], card["claim"]
     checks.append(_same("config digest", origin["config_digest"], run.record["digest"]))
-    checks.append(_same("config", origin.get("config"), recipe.config.to_json()))
+    checks.append(_same("config", origin.get("config"), resolved.config.to_json()))
     checks.append(_same("data hash", claim["digest"], (run.record.get("data") or {}).get("digest")))
-    taken = laboratory.measure(run, recipe)
+    taken = measurer.measure(run, resolved)
     _check_accuracy(run, taken, checks)
     thresholds = None
     try:
         thresholds = DiagnosticThresholds(**card["thresholds"])
     except InputError as error:
-        checks.append(Check("thresholds", "differs", str(error)))
-    judging = JudgeOptions(thresholds, card["protocol"], "bp_shell" if claim["null"] == BP_SHELL else "method_shell")
-    shelf = Shelf(bundle.parent)
-    beside, why = Evidence(null=judging.null), "baseline runs are not beside the bundle"
+        checks.append(VerificationCheck("thresholds", "differs", str(error)))
+    judge_options = JudgeOptions(
+        thresholds, card["protocol"], "bp_shell" if claim["null"] == BP_SHELL else "method_shell"
+    )
+    run_index = RunIndex(bundle.parent)
+    beside, why = Evidence(null=judge_options.null), "baseline runs are not beside the bundle"
     try:
-        beside = evidence_of(recipe, judging.null, shelf, laboratory.correct)
+        beside = evidence_of(resolved, judge_options.null, run_index, measurer.correct)
     except InputError as error:
         why = f"a run beside the bundle cannot be measured ({error})"
     evidence = beside if _covers(beside, claim) else _stated_evidence(card, beside, run, why, checks)
-    context = context_of(run, recipe, taken, judging, shelf)
-    again = judge(taken, evidence, thresholds, judging.protocol, recipe.method, claim["notes"], context).to_json()
+    context = context_of(run, resolved, taken, judge_options, run_index)
+    again = judge(
+        taken, evidence, thresholds, judge_options.protocol, resolved.method, claim["notes"], context
+    ).to_json()
     # An interval over samples needs the baseline itself, not only its accuracy.
     unknown = BY_SAMPLES if evidence is not beside and card["statistics"]["counts"] == "samples" else ()
     _compare(_without_neighbours(card), _without_neighbours(again), unknown, checks)
 
 
-def _without_neighbours(card: Card) -> Card:
+def _without_neighbours(card: _Card) -> _Card:
     """The card without what is said of damaged runs beside it: that tells of a folder, and with paths in it."""
     return {**card, "limits": [line for line in card["limits"] if " was left out: " not in line]}
 
 
-def _compare(card: Card, again: Card, unknown: Sequence[str], checks: list[Check]) -> None:
+def _compare(card: _Card, again: _Card, unknown: Sequence[str], checks: list[VerificationCheck]) -> None:
     """One line for each part of the card that agrees, and one for each value that does not."""
-    found = [difference for difference in compare(card, again) if not difference.key.startswith(tuple(unknown))]
-    sizes = Counter(path[0] for path, _ in leaves(again))
+    found = [difference for difference in compare_cards(card, again) if not difference.key.startswith(tuple(unknown))]
+    sizes = Counter(path[0] for path, _ in card_leaves(again))
     for section in (name for name in again if name not in IGNORED):
         size = sizes[section]
         differing = [difference for difference in found if difference.section == section]
-        checks += [Check(difference.key, "differs", difference.said) for difference in differing]
+        checks += [VerificationCheck(difference.key, "differs", difference.said) for difference in differing]
         if section in unknown:
-            checks.append(Check(section, "not_checked", "not re-checked: it needs the baseline run"))
+            checks.append(VerificationCheck(section, "not_checked", "not re-checked: it needs the baseline run"))
         elif not differing:
-            checks.append(Check(section, "ok", f"{size} value{' agrees' if size == 1 else 's agree'}"))
+            checks.append(VerificationCheck(section, "ok", f"{size} value{' agrees' if size == 1 else 's agree'}"))
 
 
-def _check_accuracy(run: store.Run, taken: Measurements, checks: list[Check]) -> None:
+def _check_accuracy(run: store.Run, taken: Measurements, checks: list[VerificationCheck]) -> None:
     """The test accuracy that the weights have, against the one on record, on which the card rests."""
     right, recorded = taken.arrays["test_correct"], run.record["result"].get("test_acc")
     if not isinstance(recorded, int | float):
-        raise store.damaged(run.path, f"{store.RECORD} has the test accuracy {recorded!r}")
+        raise store.damaged_run(run.path, f"{store.RECORD} has the test accuracy {recorded!r}")
     accuracy = float(right.mean())
     # One sample may lie so close between two classes that rounding decides.
     fits = Tolerance(1e-3, 1.5 / len(right)).agree(accuracy, recorded)
     said = f"the weights get {accuracy!r}, {store.RECORD} says {recorded!r}"
-    checks.append(Check("test accuracy", "ok" if fits else "differs", said))
+    checks.append(VerificationCheck("test accuracy", "ok" if fits else "differs", said))
 
 
-def _covers(beside: Evidence, claim: Card) -> bool:
+def _covers(beside: Evidence, claim: _Card) -> bool:
     """Whether the runs beside the bundle are all those the card speaks of.
 
     There may be more: then comparing the cards names the seeds or baselines that this one leaves out.
@@ -168,48 +174,52 @@ def _covers(beside: Evidence, claim: Card) -> bool:
     return found.keys() >= stated.keys() and len(found["headline_acc"]) >= len(stated["headline_acc"])
 
 
-def _stated_evidence(card: Card, beside: Evidence, run: store.Run, why: str, checks: list[Check]) -> Evidence:
+def _stated_evidence(
+    card: _Card, beside: Evidence, run: store.Run, why: str, checks: list[VerificationCheck]
+) -> Evidence:
     """The card's own accuracies, after a look at those that can be looked at."""
     claim = card["claim"]
     # A seed that could not be paired has a card, but no part in the accuracies on it.
     own = run.record["result"]["test_acc"] if run.record["seed"] in claim["seeds"] else None
     checks += _in_part(_columns(claim), _columns(beside.to_json()), own)
-    checks.append(Check("other accuracies", "not_checked", f"not re-checked: {why}; the card's numbers were taken"))
+    checks.append(
+        VerificationCheck("other accuracies", "not_checked", f"not re-checked: {why}; the card's numbers were taken")
+    )
     try:
         frozen = {name: tuple(values) for name, values in claim["frozen"].items()}
         seeds = tuple(claim["seeds"])
         return Evidence(tuple(claim["headline_acc"]), frozen, tuple(claim["bp_acc"]), beside.null, seeds=seeds)
     except InputError as error:
-        checks.append(Check("claim", "differs", str(error)))
+        checks.append(VerificationCheck("claim", "differs", str(error)))
         return beside
 
 
-def _in_part(stated: Columns, found: Columns, own: float | None) -> list[Check]:
+def _in_part(stated: Columns, found: Columns, own: float | None) -> list[VerificationCheck]:
     """What can be said of the card's accuracies where not all of their runs are there."""
     checks = []
-    if own is not None and not any(READ.agree(own, accuracy) for accuracy in stated["headline_acc"]):
+    if own is not None and not any(COMPARED_KEYS.agree(own, accuracy) for accuracy in stated["headline_acc"]):
         said = f"the card has {stated['headline_acc']}, and this run's {own!r} is not among them"
-        checks.append(Check("claim.headline_acc", "differs", said))
+        checks.append(VerificationCheck("claim.headline_acc", "differs", said))
     checks += [_same(f"claim.{name}", [], found[name]) for name in sorted(found.keys() - stated.keys())]
     names = sorted(found.keys() & stated.keys())
     on_card, here = (list(zip(*(columns[name] for name in names), strict=False)) for columns in (stated, found))
     for row in here:
-        if not any(all(map(READ.agree, row, other)) for other in on_card):
+        if not any(all(map(COMPARED_KEYS.agree, row, other)) for other in on_card):
             said = f"the runs of one seed beside the bundle give {row}, which is not on the card"
-            checks.append(Check(f"claim: {', '.join(names)}", "differs", said))
+            checks.append(VerificationCheck(f"claim: {', '.join(names)}", "differs", said))
     return checks
 
 
-def _columns(claim: Card) -> Columns:
+def _columns(claim: _Card) -> Columns:
     """One list over seeds for the headline, and for each baseline that there is."""
     others = {f"frozen.{name}": values for name, values in claim["frozen"].items()} | {"bp_acc": claim["bp_acc"]}
     return {"headline_acc": claim["headline_acc"], **{name: values for name, values in others.items() if values}}
 
 
-def _notes(card: Card, device: torch.device) -> list[str]:
+def _notes(card: _Card, device: torch.device) -> list[str]:
     """What a reader may want to know when numbers differ, or when they do not."""
     said = []
-    measured_on, here = card["provenance"].get("measured_on"), describe(device)
+    measured_on, here = card["provenance"].get("measured_on"), describe_device(device)
     if measured_on != here:
         said.append(f"the card was measured on {measured_on}, this is {here}")
     versions = {"walkback": (card["walkback"], __version__)}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from walkback.bench.result import Result
+from walkback.bench.result import BenchResult
 from walkback.core.files import write_atomic
 
 FILE = Path(__file__).with_name("rule_costs.json")
@@ -41,7 +41,7 @@ def bp_steps(rule: str) -> dict[str, dict[str, float]]:
     """A rule's median cost: for each device, alone and in a fleet; empty for a rule that the package has not timed."""
     found: dict[str, dict[str, float]] = {}
     for document in packaged():
-        for row in Result.from_json(document).rows:
+        for row in BenchResult.from_json(document).rows:
             name, _, where = row.what.rpartition(", ")
             if name == rule and row.ratio is not None:
                 found.setdefault(document["device"], {})[where] = row.ratio.median

@@ -21,7 +21,7 @@ from walkback.nets.archs.small_cnn import SmallCNN
 from walkback.nets.archs.student_net import StudentNet
 from walkback.nets.archs.vit_mini import ViTMini
 from walkback.nets.network import Network
-from walkback.training.driver import prepare
+from walkback.training.driver import set_exact_arithmetic
 
 
 class ResMLPBlock(nn.Module):
@@ -140,7 +140,7 @@ def plain_step(net: nn.Module) -> Train:
 
 def plain_loop(data: Dataset, net: Network, batch: int, device: torch.device) -> Callable[[], int]:
     """A function that trains one epoch and returns its steps."""
-    prepare(device)
+    set_exact_arithmetic(device)
     step = plain_step(plain_net(net).to(device))
     x, y = data.train_x.to(device), data.train_y.to(device)
 

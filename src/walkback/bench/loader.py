@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from walkback.bench.setup import BATCH, IMAGES, TINY_IMAGES, TINY_STEPS
-from walkback.core.settings import Choice, build
+from walkback.bench.setup import BENCH_BATCH, BENCH_IMAGES, TINY_IMAGES, TINY_STEPS
+from walkback.core.settings import Spec, build_settings
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import Dataset
 from walkback.data.feed import PAD
@@ -22,9 +22,9 @@ from walkback.data.tensors import Tensors, from_tensors
 
 def pictures(steps: int, quick: bool) -> Tensors:
     """Made-up images of CIFAR's size as whole numbers, so that there is something to crop, to flip and to normalise."""
-    choice = Choice.parse(TINY_IMAGES if quick else IMAGES)
-    sizes = {"train": (TINY_STEPS if quick else steps) * BATCH, "test": BATCH}
-    source = build(DATA_SETS.get(choice.name), {**choice.settings, **sizes}, "the data that is timed")
+    spec = Spec.parse(TINY_IMAGES if quick else BENCH_IMAGES)
+    sizes = {"train": (TINY_STEPS if quick else steps) * BENCH_BATCH, "test": BENCH_BATCH}
+    source = build_settings(DATA_SETS.get(spec.name), {**spec.settings, **sizes}, "the data that is timed")
     data: Dataset = source.load(None)
     train_x, test_x = ((128 + 32 * x).clamp(0, 255).to(torch.uint8) for x in (data.train_x, data.test_x))
     return from_tensors(train_x, data.train_y, test_x, data.test_y, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -59,11 +59,11 @@ class PerSample(TorchDataset[tuple[Tensor, int]]):
         return pixels.sub_(self._mean).div_(self._std), self._labels[index]
 
 
-def batches(data: Dataset, workers: int, device: torch.device) -> DataLoader[Any]:
+def loader_batches(data: Dataset, workers: int, device: torch.device) -> DataLoader[Any]:
     """A DataLoader of shuffled full batches; its workers stay between epochs, as is best for it."""
     return DataLoader(
         PerSample(data),
-        BATCH,
+        BENCH_BATCH,
         shuffle=True,
         drop_last=True,
         num_workers=workers,

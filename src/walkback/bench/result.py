@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Options:
+class BenchOptions:
     """What a user may choose; a bench uses what it has a use for."""
 
     repeats: int | None = None
@@ -49,7 +49,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Bar:
+class BenchTarget:
     """What a median is held to."""
 
     on: Literal["ms", "ratio", "second"]
@@ -58,7 +58,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One thing that was timed, or the reason why it was not."""
 
     what: str
@@ -67,7 +67,7 @@ class Row:
     """Taken within each round, so that a machine that slows down for a while does not enter it."""
     second: Spread | None = None
     """A ratio to another base, which the result names."""
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[BenchTarget, ...] = ()
     reason: str = ""
 
     @staticmethod
@@ -75,13 +75,13 @@ class Row:
         what: str,
         seconds: Sequence[float],
         ratios: Sequence[float],
-        bars: Sequence[Bar] = (),
+        bars: Sequence[BenchTarget] = (),
         second: Sequence[float] = (),
-    ) -> Row:
+    ) -> BenchRow:
         other = Spread.of(second) if second else None
-        return Row(what, Spread.of([1e3 * value for value in seconds]), Spread.of(ratios), other, tuple(bars))
+        return BenchRow(what, Spread.of([1e3 * value for value in seconds]), Spread.of(ratios), other, tuple(bars))
 
-    def holds(self, bar: Bar) -> bool:
+    def holds(self, bar: BenchTarget) -> bool:
         """Whether the median of what the bar is on keeps to it."""
         spread: Spread = getattr(self, bar.on)
         return (bar.most is None or spread.median <= bar.most) and (bar.least is None or spread.median >= bar.least)
@@ -93,14 +93,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     bench: str
     time: str
     """What the milliseconds are of: "ms per step"."""
     ratio: str
     """What the ratio is: "x as fast"."""
     repeats: int
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_share: bool = False
@@ -112,14 +112,14 @@ class Result:
         return asdict(self)
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> Result:
+    def from_json(plain: Mapping[str, Any]) -> BenchResult:
         """Read back what `to_json` gave; keys that are not a result's (provenance) are left alone."""
-        values = {name: plain[name] for name in Result.__dataclass_fields__}
+        values = {name: plain[name] for name in BenchResult.__dataclass_fields__}
         values["rows"] = tuple(_row(row) for row in plain["rows"])
         values["notes"] = tuple(plain["notes"])
-        return Result(**values)
+        return BenchResult(**values)
 
 
-def _row(plain: Mapping[str, Any]) -> Row:
+def _row(plain: Mapping[str, Any]) -> BenchRow:
     spreads = {name: Spread(**plain[name]) if plain[name] else None for name in ("ms", "ratio", "second")}
-    return Row(**{**plain, **spreads, "bars": tuple(Bar(**bar) for bar in plain["bars"])})
+    return BenchRow(**{**plain, **spreads, "bars": tuple(BenchTarget(**bar) for bar in plain["bars"])})

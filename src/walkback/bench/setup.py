@@ -8,17 +8,17 @@ from typing import Any
 
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
-from walkback.core.settings import Choice
+from walkback.core.settings import Spec
 from walkback.credit import RULES
 from walkback.data.dataset import Dataset
 from walkback.training.driver import Driver
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.training.resolved_run import ResolvedRun, resolve
 
-BATCH = 128
+BENCH_BATCH = 128
 MANY_EPOCHS = 1_000_000
 """So that a schedule does not end while its driver is still being timed."""
 INPUTS = {"resmlp": "prototypes:dim=3072", "student_net": "teacher"}
-IMAGES = "tiles:side=32"
+BENCH_IMAGES = "tiles:side=32"
 """What an architecture is timed on: images of CIFAR's size where it has no entry above."""
 TINY_ARCHS = {
     "resmlp": "resmlp:d=16,depth=2",
@@ -33,7 +33,7 @@ TINY_STEPS, TINY_TEST = 2, 256
 
 
 @dataclass(frozen=True)
-class Scale:
+class BenchScale:
     """What is timed; an epoch has `steps` steps."""
 
     arch: str = "resmlp"
@@ -42,47 +42,47 @@ class Scale:
     steps: int = 25
     test: int = 1024
 
-    def recipes(self, method: str, seeds: Sequence[int]) -> list[Recipe]:
-        data = Choice.parse(self.data)
-        sizes = {"train": self.steps * BATCH, "test": self.test}
+    def resolved_runs(self, method: str, seeds: Sequence[int]) -> list[ResolvedRun]:
+        data = Spec.parse(self.data)
+        sizes = {"train": self.steps * BENCH_BATCH, "test": self.test}
         shared: dict[str, Any] = {
-            "arch": Choice.parse(self.arch),
-            "data": Choice(data.name, {**data.settings, **sizes}),
+            "arch": Spec.parse(self.arch),
+            "data": Spec(data.name, {**data.settings, **sizes}),
             "epochs": MANY_EPOCHS,
-            "batch": BATCH,
+            "batch": BENCH_BATCH,
         }
-        return [resolve(RunConfig(method=Choice.parse(method), seed=seed, **shared)) for seed in seeds]
+        return [resolve(RunConfig(method=Spec.parse(method), seed=seed, **shared)) for seed in seeds]
 
-    def recipe(self, method: str) -> Recipe:
-        return self.recipes(method, [0])[0]
+    def resolved(self, method: str) -> ResolvedRun:
+        return self.resolved_runs(method, [0])[0]
 
     def load(self) -> Dataset:
-        return self.recipe("bp").source.load(None)
+        return self.resolved("bp").source.load(None)
 
     def facts(self) -> dict[str, Any]:
-        recipe = self.recipe("bp")
-        return {"arch": str(recipe.config.arch), "inputs": list(recipe.source.input_shape), "batch": BATCH}
+        resolved = self.resolved("bp")
+        return {"arch": str(resolved.config.arch), "inputs": list(resolved.source.input_shape), "batch": BENCH_BATCH}
 
 
-def scale(quick: bool, arch: str = "resmlp", steps: int = 25) -> Scale:
+def scale(quick: bool, arch: str = "resmlp", steps: int = 25) -> BenchScale:
     """What a bench times of an architecture."""
-    name = Choice.parse(arch).name
+    name = Spec.parse(arch).name
     if quick:
         # Settings that a user adds are for the full size.
         tiny = TINY_ARCHS.get(name, arch)
-        return Scale(tiny, TINY_INPUTS.get(name, TINY_IMAGES), TINY_STEPS, TINY_TEST)
-    return Scale(arch, INPUTS.get(name, IMAGES), steps)
+        return BenchScale(tiny, TINY_INPUTS.get(name, TINY_IMAGES), TINY_STEPS, TINY_TEST)
+    return BenchScale(arch, INPUTS.get(name, BENCH_IMAGES), steps)
 
 
 def epoch_of(driver: Driver) -> Callable[[], object]:
     return lambda: driver.train_epoch(lambda _: None)
 
 
-def refusal(method: str, size: Scale) -> str:
+def bench_refusal(method: str, size: BenchScale) -> str:
     """Why a rule of the catalog is not defined here; a name that is not in the catalog is a mistake instead."""
-    RULES.module(Choice.parse(method).name)
+    RULES.module(Spec.parse(method).name)
     try:
-        size.recipe(method)
+        size.resolved(method)
     except InputError as error:
         return str(error)
     return ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from walkback.training.gpu.cuda_graph import finish
+from walkback.training.gpu.cuda_graph import synchronize
 
 
 def interleaved(
@@ -44,11 +44,11 @@ def interleaved(
 
 
 def _seconds(task: Callable[[], object], times: int, device: torch.device) -> float:
-    finish(device)
+    synchronize(device)
     start = time.perf_counter()
     for _ in range(times):
         task()
-    finish(device)
+    synchronize(device)
     return (time.perf_counter() - start) / times
 
 

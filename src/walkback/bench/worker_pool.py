@@ -11,15 +11,15 @@ import torch
 
 from walkback.data.dataset import Dataset
 from walkback.training.fleet import Fleet
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 STOP = ""
 
 
-class Crew:
+class WorkerPool:
     """One process of one thread for each list of fleets; they wait between epochs. To be closed after use."""
 
-    def __init__(self, shares: Sequence[Sequence[Sequence[Recipe]]], data: Dataset):
+    def __init__(self, shares: Sequence[Sequence[Sequence[ResolvedRun]]], data: Dataset):
         # Not forked: a copy of a process whose threads are at work may never wake.
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection[str, str]] = []
@@ -49,9 +49,9 @@ class Crew:
             process.join()
 
 
-def _work(pipe: Connection[str, str], fleets: Sequence[Sequence[Recipe]], data: Dataset) -> None:
+def _work(pipe: Connection[str, str], fleets: Sequence[Sequence[ResolvedRun]], data: Dataset) -> None:
     torch.set_num_threads(1)
-    drivers = [Fleet(recipes, data, torch.device("cpu")) for recipes in fleets]
+    drivers = [Fleet(resolved_runs, data, torch.device("cpu")) for resolved_runs in fleets]
     try:
         while pipe.recv() != STOP:
             for driver in drivers:

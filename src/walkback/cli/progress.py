@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from walkback.runs.train_runs import Listener, Result
-from walkback.training.planning.fleet_plan import Group, back_off_text
+from walkback.runs.train_runs import ProgressListener, Result
+from walkback.training.planning.fleet_plan import FleetGroup, back_off_text
 from walkback.training.planning.load_balance import ALONE, Workers
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-class Bar(Listener):
+class ProgressBar(ProgressListener):
     """Prints the plan and keeps a progress bar, both on stderr; the bar only on a terminal."""
 
     def __init__(self, quiet: bool):
@@ -27,11 +27,11 @@ class Bar(Listener):
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._groups: list[Group] = []
+        self._groups: list[FleetGroup] = []
         self._before = 0.0
         """Steps done when the group was started."""
 
-    def planned(self, groups: Sequence[Group], steps: int) -> None:
+    def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         self._groups = list(groups)
         self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
@@ -41,13 +41,13 @@ class Bar(Listener):
             self._task = self._progress.add_task("", total=steps)
             self._progress.start()
 
-    def started(self, group: Group) -> None:
+    def started(self, group: FleetGroup) -> None:
         if self._progress and self._task is not None:
             number = self._groups.index(group) + 1
             self._progress.update(self._task, description=f"fleet {number}/{len(self._groups)}: {group.label}")
             self._before = self._progress.tasks[self._task].completed
 
-    def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
+    def backed_off(self, group: FleetGroup, parts: Sequence[FleetGroup], steps: int) -> None:
         self._console.print(back_off_text(group, parts))
         place = self._groups.index(group)
         self._groups[place : place + 1] = parts
@@ -72,7 +72,7 @@ class Bar(Listener):
         assert self._task is not None
         self._progress.update(self._task, completed=done, description=f"measuring {name}")
 
-    def resumed(self, group: Group, epoch: int) -> None:
+    def resumed(self, group: FleetGroup, epoch: int) -> None:
         self._console.print(f"{group.label}: going on after epoch {epoch}")
 
     def skipped(self, names: Sequence[str]) -> None:
@@ -84,8 +84,8 @@ class Bar(Listener):
             self._progress = None
 
 
-def plan_table(groups: Sequence[Group], workers: Workers = ALONE) -> Table:
-    runs = sum(len(group.recipes) for group in groups)
+def plan_table(groups: Sequence[FleetGroup], workers: Workers = ALONE) -> Table:
+    runs = sum(len(group.resolved_runs) for group in groups)
     time = duration(workers.seconds(groups))
     where = f" in {workers.count} processes" if workers.count > 1 else ""
     title = f"Plan: {runs} run{'s' if runs > 1 else ''}, about {time}{where} (estimate)"
@@ -95,7 +95,7 @@ def plan_table(groups: Sequence[Group], workers: Workers = ALONE) -> Table:
     for heading in ("epochs", "time", "memory"):
         table.add_column(heading, justify="right")
     for group in groups:
-        whole = group.recipes[0].config.epochs
+        whole = group.resolved_runs[0].config.epochs
         epochs = f"{group.epochs_left} of {whole}" if group.done else str(whole)
         memory = f"{group.memory / 2**20:,.0f} MiB"
         count = len(group.fleets)
@@ -104,14 +104,14 @@ def plan_table(groups: Sequence[Group], workers: Workers = ALONE) -> Table:
     return table
 
 
-def print_plan(groups: Sequence[Group], as_json: bool, workers: Workers = ALONE) -> None:
+def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = ALONE) -> None:
     """What `--dry-run` prints: a table, or an object for each fleet."""
     if not as_json:
         nothing = "Nothing is left to train: every run is finished."
         Console(highlight=False).print(plan_table(groups, workers) if groups else nothing)
         return
     for group in groups:
-        print(json.dumps({**group.costs, "methods": [recipe.method for recipe in group.recipes]}))
+        print(json.dumps({**group.costs, "methods": [resolved.method for resolved in group.resolved_runs]}))
 
 
 def result_table(results: Sequence[Result]) -> Table:

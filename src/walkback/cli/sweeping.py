@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from walkback.cli.progress import clock, plan_table
-from walkback.sweeping.sweep import Listener
-from walkback.training.planning.fleet_plan import Group
+from walkback.sweeping.sweep import SweepListener
+from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.load_balance import ALONE, Workers
 
 
-class SweepBar(Listener):
+class SweepProgressBar(SweepListener):
     """Prints on stderr; the bar only on a terminal."""
 
     def __init__(self, quiet: bool, workers: Workers = ALONE):
@@ -24,10 +24,10 @@ class SweepBar(Listener):
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._progress: Progress | None = None
-        self._groups: list[Group] = []
+        self._groups: list[FleetGroup] = []
         self._start = time.monotonic()
 
-    def planned(self, groups: Sequence[Group], finished: int) -> None:
+    def planned(self, groups: Sequence[FleetGroup], finished: int) -> None:
         self._groups = list(groups)
         self._start = time.monotonic()
         if finished:

@@ -72,7 +72,7 @@ class Catalog:
             ) from error
 
     def entries(self) -> list[Entry]:
-        return [describe(name, module) for name, module in sorted(self._modules().items())]
+        return [describe_module(name, module) for name, module in sorted(self._modules().items())]
 
     def _modules(self) -> dict[str, str]:
         return _modules_of(self.package, self.group)
@@ -99,7 +99,7 @@ def _modules_of(package: str, group: str) -> dict[str, str]:
     return own | others
 
 
-def describe(name: str, module: str) -> Entry:
+def describe_module(name: str, module: str) -> Entry:
     """Read a module's docstring from its source: first sentence, then its "Key: value" lines."""
     source = Path(_origin(module)).read_text(encoding="utf-8")
     lines = (ast.get_docstring(ast.parse(source)) or "").splitlines()

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.core.settings import Choice, above, at_least, build, convert
+from walkback.core.settings import Spec, build_settings, convert, require_above, require_at_least
 
-SHELLS = ("none", "bp", "method")
+_SHELLS = ("none", "bp", "method")
 
 
 @dataclass(frozen=True)
-class Treatment:
+class SharedOptions:
     """What is done to a method beside its rule: settings that every rule shares."""
 
     shell: Literal["none", "bp", "method"] = "none"
@@ -29,16 +29,16 @@ class Treatment:
     """Whether the penalty sums or averages over features."""
 
     def __post_init__(self) -> None:
-        at_least(self.penalty, 0, "penalty")
+        require_at_least(self.penalty, 0, "penalty")
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """One model's training, before defaults are filled in (see `training.recipe`)."""
 
-    method: Choice = field(default_factory=lambda: Choice("bp"))
-    arch: Choice = field(default_factory=lambda: Choice("resmlp"))
-    data: Choice = field(default_factory=lambda: Choice("prototypes"))
+    method: Spec = field(default_factory=lambda: Spec("bp"))
+    arch: Spec = field(default_factory=lambda: Spec("resmlp"))
+    data: Spec = field(default_factory=lambda: Spec("prototypes"))
     seed: int = 42
     epochs: int = 100
     batch: int = 128
@@ -51,17 +51,17 @@ class RunConfig:
     a model are float32's all the same."""
 
     def __post_init__(self) -> None:
-        at_least(self.seed, 0, "seed")
-        at_least(self.epochs, 1, "epochs")
-        at_least(self.batch, 1, "batch")
-        above(self.lr, 0, "lr")
-        at_least(self.weight_decay, 0, "weight_decay")
+        require_at_least(self.seed, 0, "seed")
+        require_at_least(self.epochs, 1, "epochs")
+        require_at_least(self.batch, 1, "batch")
+        require_above(self.lr, 0, "lr")
+        require_at_least(self.weight_decay, 0, "weight_decay")
 
     def to_json(self) -> dict[str, Any]:
         plain = asdict(self)
         for part in PARTS:
-            choice: Choice = getattr(self, part)
-            plain[part] = {"name": choice.name, **choice.settings}
+            spec: Spec = getattr(self, part)
+            plain[part] = {"name": spec.name, **spec.settings}
         return plain
 
     @staticmethod
@@ -72,9 +72,9 @@ class RunConfig:
                 given = values.pop(part)
                 if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
                     raise InputError(f"The config's '{part}' is {given!r}; expected an object with a 'name'.")
-                values[part] = Choice(given["name"], {k: v for k, v in given.items() if k != "name"})
+                values[part] = Spec(given["name"], {k: v for k, v in given.items() if k != "name"})
         choices = {part: values.pop(part) for part in PARTS if part in values}
-        base = build(RunConfig, values, "the run")
+        base = build_settings(RunConfig, values, "the run")
         return RunConfig(**(_shallow(base) | choices))
 
     def digest(self) -> str:
@@ -101,10 +101,10 @@ def grid(
     """One configuration for each method and seed; `settings` are fields of `RunConfig` (epochs, batch, lr, ...)."""
     names = [methods] if isinstance(methods, str) else methods
     numbers = [convert(seed, int, "seed") for seed in ([seeds] if isinstance(seeds, int | str) else seeds)]
-    base = build(RunConfig, settings, "the run")
+    base = build_settings(RunConfig, settings, "the run")
     shared = {name: getattr(base, name) for name in settings}
     return [
-        RunConfig(method=Choice.parse(m), arch=Choice.parse(arch), data=Choice.parse(data), seed=seed, **shared)
+        RunConfig(method=Spec.parse(m), arch=Spec.parse(arch), data=Spec.parse(data), seed=seed, **shared)
         for m in names
         for seed in numbers
     ]

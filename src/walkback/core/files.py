@@ -24,7 +24,7 @@ _ADVICE = {
 
 
 @contextmanager
-def explained(path: Path, doing: str) -> Iterator[None]:
+def friendly_os_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn an operating-system error about `path`, or that it is no text, into a sentence for the user."""
     try:
         yield
@@ -39,7 +39,7 @@ def explained(path: Path, doing: str) -> Iterator[None]:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, or leave it as it was: temporary file, fsync, rename, fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with explained(path, "write"):
+    with friendly_os_errors(path, "write"):
         try:
             with temporary.open("wb") as file:
                 file.write(data)
@@ -55,7 +55,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def drop_leftovers(path: Path) -> None:
     """Remove what writes of `path` left behind that were killed."""
-    with explained(path, "clean up"):
+    with friendly_os_errors(path, "clean up"):
         for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             leftover.unlink(missing_ok=True)
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained, write_atomic
+from walkback.core.files import friendly_os_errors, write_atomic
 
 GROUP = 128
 """Samples in a group, and the batch whose mean loss gradients are quoted for (@128)."""
@@ -140,7 +140,7 @@ class Measurements:
     def load(path: Path) -> Measurements:
         try:
             # Opened here: numpy would leave a file open that is cut off.
-            with explained(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            with friendly_os_errors(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 found = {name: stored[name] for name in stored.files}
             facts = json.loads(found.pop("facts").tobytes())
             arrays = {name: array.astype(np.float64, copy=False) for name, array in found.items()}

@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class Spec:
     """A name from a catalog with the settings given for it."""
 
     name: str
     settings: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def parse(text: str) -> Choice:
+    def parse(text: str) -> Spec:
         """Read `dfa`, `dfa:scale=unit_error` or `dfa:scale=unit_error,shell=method`."""
         name, _, rest = text.partition(":")
         settings: dict[str, Scalar] = {}
@@ -41,14 +41,14 @@ class Choice:
             settings[key] = value
         if not name:
             raise InputError(f"Cannot read '{text}': the name before ':' is missing.")
-        return Choice(name, settings)
+        return Spec(name, settings)
 
     def __str__(self) -> str:
         settings = ",".join(f"{key}={_plain(value)}" for key, value in self.settings.items())
         return f"{self.name}:{settings}" if settings else self.name
 
 
-def build(cls: type[T], settings: Mapping[str, Any], what: str, **given: Any) -> T:
+def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given: Any) -> T:
     """Make the dataclass `cls` from settings and from fields that are not the user's to set.
 
     `what` names the thing in error messages ("the method 'dfa'").
@@ -67,27 +67,27 @@ def hints_of(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def later(default: Any) -> Any:
+def omitted_at_default(default: Any) -> Any:
     """A setting that came when runs had been published: a configuration is without it where it has its default, so that
     they keep their names."""
     return dataclasses.field(default=default, metadata={"later": True})
 
 
-def recorded(thing: Any) -> dict[str, Any]:
+def recorded_settings(thing: Any) -> dict[str, Any]:
     """What a configuration keeps of a thing's settings."""
-    left_out = {f.name for f in dataclasses.fields(thing) if f.metadata.get("later")} - changed(thing).keys()
-    return {name: value for name, value in full(thing).items() if name not in left_out}
+    left_out = {f.name for f in dataclasses.fields(thing) if f.metadata.get("later")} - changed_settings(thing).keys()
+    return {name: value for name, value in all_settings(thing).items() if name not in left_out}
 
 
-def full(thing: Any) -> dict[str, Any]:
+def all_settings(thing: Any) -> dict[str, Any]:
     """Every field of a dataclass that a user can set, by name."""
     return {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.default is not dataclasses.MISSING}
 
 
-def changed(thing: Any) -> dict[str, Any]:
+def changed_settings(thing: Any) -> dict[str, Any]:
     """Those of them that differ from their defaults."""
     defaults = {f.name: f.default for f in dataclasses.fields(thing)}
-    return {name: value for name, value in full(thing).items() if value != defaults[name]}
+    return {name: value for name, value in all_settings(thing).items() if value != defaults[name]}
 
 
 def convert(value: Any, hint: Any, what: str) -> Any:
@@ -144,13 +144,13 @@ def _to_float(value: Any, what: str) -> float:
     raise InputError(f"{what} is {value!r}; expected a finite number.")
 
 
-def at_least(value: float, least: float, what: str) -> None:
+def require_at_least(value: float, least: float, what: str) -> None:
     """Refuse a value under its smallest sensible one."""
     if value < least:
         raise InputError(f"{what} is {value}; expected at least {least}.")
 
 
-def above(value: float, bound: float, what: str) -> None:
+def require_above(value: float, bound: float, what: str) -> None:
     """Refuse a value that is not strictly above `bound`."""
     if not value > bound:
         raise InputError(f"{what} is {value}; expected more than {bound}.")

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.core.settings import above, at_least
+from walkback.core.settings import require_above, require_at_least
 from walkback.credit.rule import LEARNED, Label
 from walkback.nets import layers
 from walkback.nets.network import Leaves, Network, named, part
@@ -67,10 +67,10 @@ def _linear(state: Leaves, name: str, x: Tensor) -> Tensor:
     return F.linear(x, leaves["weight"], leaves["bias"])
 
 
-def check(width: int, lr: float, method: str) -> None:
+def check_bridge(width: int, lr: float, method: str) -> None:
     """Refuse sizes and rates that make no bridge."""
-    at_least(width, 1, f"width of {method}")
-    above(lr, 0, f"bridge_lr of {method}")
+    require_at_least(width, 1, f"width of {method}")
+    require_above(lr, 0, f"bridge_lr of {method}")
 
 
 def refuses(net: Network) -> str | None:

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.core.settings import above
+from walkback.core.settings import require_above
 from walkback.credit.rule import CreditRule, dynamic
-from walkback.nets.network import Kind, Network
+from walkback.nets.network import Network, StateKind
 
 CreditTokens = Literal["broadcast", "cls"]
 """Where a projected error lands on token states: at every token divided by their number, or at the cls token alone."""
@@ -31,14 +31,14 @@ class RandomFeedback(CreditRule):
 
     def __post_init__(self) -> None:
         if not isinstance(self.b_scale, Tensor):  # Inside a step it is one, and was checked before.
-            above(self.b_scale, 0, "b_scale")
+            require_above(self.b_scale, 0, "b_scale")
 
     def matrix(self, shape: tuple[int, ...], std: float, generator: Generator) -> Tensor:
         """A feedback matrix; the draw itself does not depend on `b_scale`."""
         return gaussian(shape, std, generator) * self.b_scale
 
 
-def mix(matrix: Tensor, credit: Tensor, kind: Kind) -> Tensor:
+def mix(matrix: Tensor, credit: Tensor, kind: StateKind) -> Tensor:
     """`matrix` [features, features] applied to a credit [n, *state_shape] at every token or position."""
     if kind == "maps":
         # Laid out as maps are: a convolution's pullback is several times slower on anything else.

@@ -19,7 +19,7 @@ def directions(net: Network, batch: int, draws: int, generator: Generator) -> Le
     return {XI: torch.randn(batch, draws, net.depth + 1, *net.state_shape, generator=generator)}
 
 
-def refusal(net: Network) -> str | None:
+def perturbation_refusal(net: Network) -> str | None:
     """Why a sample's loss as a function of its own states alone is not defined; None where it is."""
     if net.in_training() is net:
         return None

@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained
-from walkback.data.cifar_spec import ARRAYS, SOURCE_FILE, Arrays, CifarSpec
+from walkback.core.files import friendly_os_errors
+from walkback.data.cifar_spec import CIFAR_ARRAYS, SOURCE_FILE, CifarArrays, CifarSpec
 from walkback.data.layouts import LAYOUTS, Files, find_layout, missing
 
 
@@ -26,22 +26,22 @@ class NotFoundError(InputError):
     """No copy of the data set lies where it was looked for."""
 
 
-def load(spec: CifarSpec, root: Path) -> Arrays:
+def load_cifar(spec: CifarSpec, root: Path) -> CifarArrays:
     """The data set from wherever it lies in `root`, in any known form, with every hash checked."""
-    place = locate(spec, root)
+    place = locate_cifar(spec, root)
     arrays = read(spec, place)
-    verify(arrays, spec, place)
+    verify_cifar(arrays, spec, place)
     return arrays
 
 
-def locate(spec: CifarSpec, root: Path) -> Path:
+def locate_cifar(spec: CifarSpec, root: Path) -> Path:
     """The first folder or archive in `root` that holds the data set; nothing is read yet."""
     store = root / spec.name
     archives = [spec.archive_name, spec.binary_archive]
     if spec.npm_package:
         archives.append(f"{spec.npm_package}-{spec.npm_version}.tgz")
     looked = []
-    with explained(root, "use"):
+    with friendly_os_errors(root, "use"):
         if (store / SOURCE_FILE).is_file():
             return store  # Even when damaged: the user should hear of it rather than get another copy silently.
         for folder in (store, root / spec.python_folder, root / spec.binary_folder, root):
@@ -64,9 +64,9 @@ def lacking(spec: CifarSpec, folder: Path) -> str:
     return missing(spec, _names(folder))
 
 
-def read(spec: CifarSpec, place: Path) -> Arrays:
+def read(spec: CifarSpec, place: Path) -> CifarArrays:
     """Read a folder or archive of any known form; call `verify` before trusting the contents."""
-    with explained(place, "use"):
+    with friendly_os_errors(place, "use"):
         if place.is_dir():
             layout = find_layout(spec, _names(place), place)
             files = Files(place, {name: _read_file(spec, place / name) for name in layout.names(spec)})
@@ -78,19 +78,19 @@ def read(spec: CifarSpec, place: Path) -> Arrays:
     return layout.decode(spec, files)
 
 
-def digests(arrays: Arrays) -> dict[str, str]:
+def digests(arrays: CifarArrays) -> dict[str, str]:
     """sha256 of each array's raw bytes."""
     return {
         name: hashlib.sha256(np.ascontiguousarray(getattr(arrays, name)).reshape(-1).data).hexdigest()
-        for name in ARRAYS
+        for name in CIFAR_ARRAYS
     }
 
 
-def verify(arrays: Arrays, spec: CifarSpec, place: Path | None = None) -> None:
+def verify_cifar(arrays: CifarArrays, spec: CifarSpec, place: Path | None = None) -> None:
     """Raise InputError unless the arrays are exactly those of `spec`; `place` is named in the sentence."""
     origin = f" from '{place}'" if place else ""
     again = f"Get a fresh copy with `walkback data get {spec.name} --force`."
-    for name in ARRAYS:
+    for name in CIFAR_ARRAYS:
         array = getattr(arrays, name)
         size = spec.train_size if name.startswith("train") else spec.test_size
         shape = (size, 32, 32, 3) if name.endswith("pixels") else (size,)

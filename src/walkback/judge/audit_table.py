@@ -11,11 +11,11 @@ from walkback.judge.claims import Claim, alignment_of_seeds, holm_depth
 from walkback.judge.editions import Outcome
 from walkback.judge.thresholds import DiagnosticThresholds
 
-Card = Mapping[str, Any]
+_Card = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Ruling:
+class EditionRuling:
     """What one edition says of a method over its seeds: the worst it says of any."""
 
     outcome: Outcome
@@ -30,15 +30,15 @@ class Ruling:
 
 
 @dataclass(frozen=True)
-class Row:
+class AuditRow:
     """One method on one network and data set, over its seeds."""
 
     method: str
     arch: str
     data: str
-    cards: tuple[Card, ...]
+    cards: tuple[_Card, ...]
     """One for each seed that was measured, in their order."""
-    rulings: Mapping[str, Ruling]
+    rulings: Mapping[str, EditionRuling]
     """By edition."""
     claims: Mapping[str, Claim]
     """`alignment`: it stands only where it stands in every seed. `depth`: after Holm's correction over the table."""
@@ -60,24 +60,24 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Panel:
+class AuditTable:
     """A table of methods, judged together."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[AuditRow, ...]
     protocol: str
     """The edition that decides."""
 
     @property
     def verdict(self) -> Outcome:
         """The worst of its methods'."""
-        return worst([row.rulings[self.protocol].outcome for row in self.rows])
+        return worst_outcome([row.rulings[self.protocol].outcome for row in self.rows])
 
     def to_json(self) -> dict[str, Any]:
         rows = [row.to_json() for row in self.rows]
         return {"format": 1, "protocol": self.protocol, "verdict": self.verdict, "rows": rows}
 
 
-def panel(cards: Sequence[Card]) -> Panel:
+def make_audit_table(cards: Sequence[_Card]) -> AuditTable:
     """Put the cards of several methods and seeds into one table, in the order in which the methods first come."""
     if not cards:
         raise InputError("There are no cards to put into a table; give at least one.")
@@ -93,32 +93,32 @@ def panel(cards: Sequence[Card]) -> Panel:
         alignments = [Claim.from_json(card["claims"]["alignment"]) for card in found]
         claims = {"alignment": alignment_of_seeds(alignments), "depth": corrected[str(index)]}
         editions = {name: _ruling([card["verdicts"][name] for card in found]) for name in first["verdicts"]}
-        rows.append(Row(*_key(found[0]), tuple(found), editions, claims))
-    return Panel(tuple(rows), first["protocol"])
+        rows.append(AuditRow(*_key(found[0]), tuple(found), editions, claims))
+    return AuditTable(tuple(rows), first["protocol"])
 
 
-def _key(card: Card) -> tuple[str, str, str]:
+def _key(card: _Card) -> tuple[str, str, str]:
     claim = card["claim"]
     return claim["method"], claim["arch"], claim["data"]
 
 
-def _by_method(cards: Sequence[Card]) -> list[list[Card]]:
+def _by_method(cards: Sequence[_Card]) -> list[list[_Card]]:
     """The cards of each method by seed; a card that names no seed stands for itself."""
-    methods: dict[Hashable, list[Card]] = {}
+    methods: dict[Hashable, list[_Card]] = {}
     for index, card in enumerate(cards):
         alone = index if card["claim"]["seed"] is None else None
         methods.setdefault((_key(card), alone), []).append(card)
     return [sorted(found, key=lambda card: card["claim"]["seed"] or 0) for found in methods.values()]
 
 
-def worst(outcomes: Sequence[Outcome]) -> Outcome:
+def worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
     """One that must be walked back counts before one that could not be reached, and both before trust."""
     order: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
     return min(outcomes, key=order.index)
 
 
-def _ruling(verdicts: Sequence[Mapping[str, Any]]) -> Ruling:
-    found = worst([verdict["verdict"] for verdict in verdicts])
+def _ruling(verdicts: Sequence[Mapping[str, Any]]) -> EditionRuling:
+    found = worst_outcome([verdict["verdict"] for verdict in verdicts])
     alike = [verdict for verdict in verdicts if verdict["verdict"] == found]
     flags = tuple(dict.fromkeys(flag for verdict in alike for flag in verdict["decided_by"]))
-    return Ruling(found, flags, len(alike), len(verdicts))
+    return EditionRuling(found, flags, len(alike), len(verdicts))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained
-from walkback.judge.flag import SHOWN
+from walkback.core.files import friendly_os_errors
+from walkback.judge.flag import STATUS_TEXT
 
 SCHEMA = Path(__file__).with_name("report.schema.json")
 CORE = ("D1", "D2", "direction", "D3", "concentration")
@@ -77,7 +77,7 @@ def read_card(source: str | Path | Mapping[str, Any], *, as_it_is: bool = False)
 
 
 def _load(path: Path) -> dict[str, Any]:
-    with explained(path, "read"):
+    with friendly_os_errors(path, "read"):
         data = path.read_bytes()
     try:
         card = json.loads(data, parse_constant=_refuse)
@@ -154,7 +154,7 @@ def _agrees(card: Mapping[str, Any], where: str) -> None:
                 f"{where} has the check '{name}' {ids.count(name)} times at the key 'checks'; expected once."
             )
     for index, check in enumerate(card["checks"]):
-        if check["shown"] not in (SHOWN[check["status"]], "INVALID" if check["status"] == "missing" else ""):
+        if check["shown"] not in (STATUS_TEXT[check["status"]], "INVALID" if check["status"] == "missing" else ""):
             raise _wrong(where, f"checks[{index}].shown", check["shown"], f"the word for {check['status']!r}")
     layers = [layer["layer"] for layer in card["layers"]]
     if layers != list(range(card["measured"]["layers"])):

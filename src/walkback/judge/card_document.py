@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from walkback.core.jsonable import plain
+from walkback.core.jsonable import jsonable
 from walkback.core.version import __version__
 from walkback.judge import statistics
 from walkback.judge.card import seal
@@ -14,7 +14,7 @@ from walkback.judge.evidence import NULLS, UNNAMED
 from walkback.judge.layers import Layer
 from walkback.judge.report import DiagnosticReport
 
-FORMAT = 1
+CARD_FORMAT = 1
 """The card's format number; a reader refuses any other."""
 
 
@@ -22,7 +22,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
     """Everything the card shows, in one place."""
     q, context = report.quantities, report.context
     card = {
-        "format": FORMAT,
+        "format": CARD_FORMAT,
         "walkback": __version__,
         "verdict": report.verdict,
         "sentence": report.decision.sentence,
@@ -38,7 +38,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
         "aggregates": q.aggregates.to_json(),
         "statistics": _statistics(report),
         "thresholds": report.thresholds.to_json(),
-        "provenance": plain(context.get("provenance") or {}),
+        "provenance": jsonable(context.get("provenance") or {}),
         "limits": limits(report),
         "checklist": checklist(report.measurements, q, report.evidence, report.margin, context),
         "rerun": _lines(context.get("rerun")),
@@ -94,7 +94,7 @@ def _statistics(report: DiagnosticReport) -> dict[str, Any]:
         "confidence": report.thresholds.confidence,
         "minimum_detectable_margin": None if margin is None else statistics.detectable_margin(margin),
         "unit": "pp",
-        "words": statistics.words(margin),
+        "words": statistics.interval_text(margin),
     }
 
 

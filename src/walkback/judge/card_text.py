@@ -10,10 +10,10 @@ from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
 from walkback.judge.report import DiagnosticReport
 
-WIDTH = 80
+_WIDTH = 80
 
 
-def text(report: DiagnosticReport) -> str:
+def card_text(report: DiagnosticReport) -> str:
     q = report.quantities
     title = ": ".join(filter(None, (report.method_name or "unnamed method", report.notes)))
     size = (
@@ -86,4 +86,4 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _wrapped(lines: Iterable[str]) -> list[str]:
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+    return [part for line in lines for part in textwrap.wrap(line, _WIDTH, subsequent_indent="  ")]

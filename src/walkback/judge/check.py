@@ -14,16 +14,16 @@ from walkback.judge.flag import Flag
 from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 
-__all__ = ["CHECKS", "ORDER", "Check", "run_checks"]
+__all__ = ["CHECKS", "run_checks"]
 
-Check = Callable[[Quantities, Evidence, DiagnosticThresholds], Flag]
+_Check = Callable[[Quantities, Evidence, DiagnosticThresholds], Flag]
 
-ORDER = ("d1", "d2", "direction", "d3", "concentration")
+_ORDER = ("d1", "d2", "direction", "d3", "concentration")
 """The protocol's order; checks of other packages follow by name."""
 
 
 def run_checks(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> dict[str, Flag]:
     """Every check's flag by its id, in the protocol's order."""
-    names = sorted(CHECKS.names(), key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    names = sorted(CHECKS.names(), key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
     flags = [CHECKS.get(name)(q, evidence, t) for name in names]
     return {flag.id: flag for flag in flags}

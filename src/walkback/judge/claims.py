@@ -16,7 +16,9 @@ from walkback.judge.quantities import Quantities
 from walkback.judge.statistics import Margin, holm, mcnemar_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
-Outcome = Literal["stands", "walked_back", "detectable_small", "trivial", "not_made", "not_applicable", "inconclusive"]
+ClaimOutcome = Literal[
+    "stands", "walked_back", "detectable_small", "trivial", "not_made", "not_applicable", "inconclusive"
+]
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Claim:
     """One claim and what becomes of it."""
 
     question: Literal["alignment", "depth"]
-    outcome: Outcome
+    outcome: ClaimOutcome
     reason: str
     name: str = ""
     """By which name it was walked back: noise, null, one layer carries it, no margin."""
@@ -102,7 +104,7 @@ def alignment_of_seeds(claims: Sequence[Claim]) -> Claim:
     """The claim over several seeds: it stands only where it stands in every one of them."""
     if len(claims) == 1:
         return claims[0]
-    order: tuple[Outcome, ...] = (
+    order: tuple[ClaimOutcome, ...] = (
         "walked_back", "inconclusive", "not_made", "not_applicable", "detectable_small", "stands", "trivial",
     )  # fmt: skip
     worst = min(claims, key=lambda claim: order.index(claim.outcome))

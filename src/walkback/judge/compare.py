@@ -29,27 +29,27 @@ class Tolerance:
         return math.isclose(left, right, rel_tol=self.relative, abs_tol=self.absolute)
 
 
-READ = Tolerance(1e-9)
+COMPARED_KEYS = Tolerance(1e-9)
 """Copied from a record, so that only the last bits may differ."""
-POINTS = Tolerance(1e-9, 1e-6)
+_POINTS = Tolerance(1e-9, 1e-6)
 """Percentage points computed from accuracies that were read: a difference of equal numbers may leave a last bit."""
 MEASURED = Tolerance(1e-3, 1.2e-38)
 """The absolute part is float32's smallest normal number: below it even equal hardware has no relative precision."""
-COSINE = Tolerance(1e-3, 1e-4)
+_COSINE = Tolerance(1e-3, 1e-4)
 """A cosine may be zero by nature. Its null is about 1/sqrt(width) wide, 0.02 or more, and it is printed with three
 digits: 1e-4 is far inside either."""
 SCORE = Tolerance(1e-3, 1e-2)
 """A cosine over the width of its null, so the same allowance divided by 0.01; printed with one digit."""
-SHARE = Tolerance(1e-3, 2e-3)
+_SHARE = Tolerance(1e-3, 2e-3)
 """Counts samples on one side of a line: two of 1024 may lie so close to it that rounding decides."""
 
 _KINDS: dict[str, Tolerance] = {
-    **dict.fromkeys(("threshold", "thresholds", "confidence", "headline_acc", "frozen", "bp_acc"), READ),
-    **dict.fromkeys(("D3", "statistics"), POINTS),
-    **dict.fromkeys(("cos", "clamped", "alignment", "median", "p05", "fresh", "direction"), COSINE),
-    **dict.fromkeys(("A1", "A2", "A3", "A4", "deep_mean", "deep_mean_papers"), COSINE),
+    **dict.fromkeys(("threshold", "thresholds", "confidence", "headline_acc", "frozen", "bp_acc"), COMPARED_KEYS),
+    **dict.fromkeys(("D3", "statistics"), _POINTS),
+    **dict.fromkeys(("cos", "clamped", "alignment", "median", "p05", "fresh", "direction"), _COSINE),
+    **dict.fromkeys(("A1", "A2", "A3", "A4", "deep_mean", "deep_mean_papers"), _COSINE),
     **dict.fromkeys(("z", "deep_mean_z", "deep_mean_fresh_z"), SCORE),
-    **dict.fromkeys(("share", "share_valid"), SHARE),
+    **dict.fromkeys(("share", "share_valid"), _SHARE),
 }
 _PROSE = ("reason", "sentence", "answer", "words", "limits")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
@@ -79,12 +79,12 @@ class Difference:
         return f"the card has {_cut(left, first)}, here it is {_cut(right, first)}"
 
 
-def compare(card: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
+def compare_cards(card: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
     """Every place where a card disagrees with the one found by measuring again."""
     return list(_differences(card, found, ()))
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def card_leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Every single value that is compared, with the way to it."""
     if _key(path) in IGNORED:
         return
@@ -93,10 +93,10 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
         yield path, value
     else:
         for name, item in items:
-            yield from leaves(item, (*path, name))
+            yield from card_leaves(item, (*path, name))
 
 
-def tolerance(names: Sequence[str]) -> Tolerance:
+def card_tolerance(names: Sequence[str]) -> Tolerance:
     """What is allowed to a number under these names; the innermost name that says something decides."""
     return next((_KINDS[name] for name in reversed(names) if name in _KINDS), MEASURED)
 
@@ -125,7 +125,7 @@ def _differences(card: Any, found: Any, path: tuple[str | int, ...]) -> Iterator
 def _same(card: Any, found: Any, names: Sequence[str]) -> bool:
     if _is_number(card) and _is_number(found):
         # Counts and positions are whole numbers on any machine.
-        return bool(card == found) if isinstance(found, int) else tolerance(names).agree(card, found)
+        return bool(card == found) if isinstance(found, int) else card_tolerance(names).agree(card, found)
     if isinstance(card, str) and isinstance(found, str) and names and names[-1] in _PROSE:
         return _same_sentence(card, found)
     return type(card) is type(found) and bool(card == found)

@@ -7,31 +7,31 @@ from typing import Any
 
 from walkback.judge.thresholds import DiagnosticThresholds
 
-Row = Mapping[str, Any]
+LogRow = Mapping[str, Any]
 """What was logged after an epoch; a number that was not finite is None."""
 PAPERS_FACTOR = 8.0
 """The papers' floor of 1e-7 where they measured with batches of 1024, in a mean loss of 128."""
 
 
-def is_watched(row: Row) -> bool:
+def is_watched(row: LogRow) -> bool:
     """Whether the detectors looked at the network after this epoch."""
     return "growth" in row
 
 
-def fires(check: str, thresholds: DiagnosticThresholds, floor: float | None = None) -> Callable[[Row], bool]:
+def alarm_of(check: str, thresholds: DiagnosticThresholds, floor: float | None = None) -> Callable[[LogRow], bool]:
     """Whether a row raises D1 or D2 (at another floor, where one is given)."""
 
-    def grown(row: Row) -> bool:
+    def grown(row: LogRow) -> bool:
         growth = row["growth"]
         return row.get("overflow") is not None or (growth is not None and growth > thresholds.h_norm_explosion_ratio)
 
-    def collapsed(row: Row) -> bool:
+    def collapsed(row: LogRow) -> bool:
         top = row["grad_top"]
         return top is not None and top < (thresholds.g_norm_floor if floor is None else floor)
 
     return {"D1": grown, "D2": collapsed}[check]
 
 
-def first_epoch(rows: Iterable[Row], is_raised: Callable[[Row], bool]) -> int | None:
+def first_alarm_epoch(rows: Iterable[LogRow], is_raised: Callable[[LogRow], bool]) -> int | None:
     """The first epoch whose row raises a detector; None where none does."""
     return next((int(row["epoch"]) for row in rows if is_watched(row) and is_raised(row)), None)

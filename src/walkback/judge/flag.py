@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Status = Literal["raised", "clear", "missing", "not_informative"]
-STATUSES: tuple[Status, ...] = ("raised", "clear", "missing", "not_informative")
+FlagStatus = Literal["raised", "clear", "missing", "not_informative"]
+FLAG_STATUSES: tuple[FlagStatus, ...] = ("raised", "clear", "missing", "not_informative")
 
-SHOWN: dict[Status, str] = {
+STATUS_TEXT: dict[FlagStatus, str] = {
     "raised": "FAIL",
     "clear": "PASS",
     "missing": "NOT MEASURED",
@@ -23,7 +23,7 @@ class Flag:
 
     id: str
     name: str
-    status: Status
+    status: FlagStatus
     reason: str
     value: float | None = None
     unit: str = ""
@@ -49,7 +49,7 @@ class Flag:
 
     @property
     def shown(self) -> str:
-        return "INVALID" if self.invalid else SHOWN[self.status]
+        return "INVALID" if self.invalid else STATUS_TEXT[self.status]
 
     @property
     def truth(self) -> bool | None:

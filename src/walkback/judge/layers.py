@@ -29,7 +29,7 @@ class Fresh:
 
 
 @dataclass(frozen=True)
-class Credit:
+class LayerCredit:
     """The credit at one layer."""
 
     cos: Number
@@ -69,7 +69,7 @@ class Layer:
     grad_norm_128: Number
     direction: Direction
     clamp: Clamp
-    credit: Credit | None
+    credit: LayerCredit | None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,7 +84,7 @@ class Layer:
         }
 
 
-def layer(m: Measurements, index: int, t: DiagnosticThresholds) -> Layer:
+def layer_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Layer:
     """Everything about h_index."""
     raw = _mean_norm(m.get("grad_norm"), index, "gradient")
     direction = direction_of(m, index, t)
@@ -109,7 +109,9 @@ def _mean_norm(norms: Array | None, index: int, what: str) -> Number:
     return Number.of(float(norms[index].mean()))
 
 
-def _credit(m: Measurements, index: int, direction: Direction, clamp: Clamp, t: DiagnosticThresholds) -> Credit | None:
+def _credit(
+    m: Measurements, index: int, direction: Direction, clamp: Clamp, t: DiagnosticThresholds
+) -> LayerCredit | None:
     cosines, clamped, stds = m.get("credit_cos"), m.get("credit_cos_clamped"), m.get("null_haar_std")
     if cosines is None:
         return None
@@ -118,21 +120,21 @@ def _credit(m: Measurements, index: int, direction: Direction, clamp: Clamp, t: 
     own = credit_direction_of(m, index, t)
     cos = _cosine(m, index, direction, own, known, excluded)
     std = None if stds is None else float(stds[index])
-    return Credit(
+    return LayerCredit(
         cos=cos,
         direction=own,
         norm=_mean_norm(m.get("credit_norm"), index, "credit"),
         clamped=_clamped(clamped, index, cos, clamp, t),
         n=int(known.size),
         excluded=int(excluded),
-        label=label(m, index),
+        label=layer_label(m, index),
         null_std=std,
         z=score(cos, std),
-        fresh=fresh(cos, m.get("null_fresh"), [index]),
+        fresh=fresh_of(cos, m.get("null_fresh"), [index]),
     )
 
 
-def label(m: Measurements, index: int) -> str:
+def layer_label(m: Measurements, index: int) -> str:
     """exact, asymptotic, fitted or none."""
     labels = m.facts.get("labels")
     return (labels[index] or "none") if labels else "none"
@@ -183,7 +185,7 @@ def score(cos: Number, std: float | None) -> Number:
     return Number.of(cos.known / std)
 
 
-def fresh(cos: Number, draws: Array | None, layers: list[int]) -> Fresh | None:
+def fresh_of(cos: Number, draws: Array | None, layers: list[int]) -> Fresh | None:
     """The mean cosine over `layers` against fresh feedback; None where it was not drawn for all of them."""
     if draws is None or not layers:
         return None

@@ -9,8 +9,8 @@ import numpy as np
 
 from walkback.core.errors import InputError
 from walkback.core.measurements import AXES, GROUP, Array, Measurements
-from walkback.judge.aggregates import Aggregates, aggregates
-from walkback.judge.layers import Layer, layer
+from walkback.judge.aggregates import Aggregates, aggregates_of
+from walkback.judge.layers import Layer, layer_of
 from walkback.judge.number import Number
 from walkback.judge.thresholds import DiagnosticThresholds
 
@@ -58,7 +58,7 @@ class Quantities:
 def quantities(m: Measurements, t: DiagnosticThresholds) -> Quantities:
     """Compute everything once."""
     _consistent(m)
-    layers = tuple(layer(m, index, t) for index in range(m.depth + 1))
+    layers = tuple(layer_of(m, index, t) for index in range(m.depth + 1))
     errors, grads, pairs = m.get("error_norm"), m.get("grad_norm"), m.get("group_cos")
     error = Number.missing("the output error was not measured") if errors is None else Number.of(float(errors.mean()))
     return Quantities(
@@ -68,7 +68,7 @@ def quantities(m: Measurements, t: DiagnosticThresholds) -> Quantities:
         group_cos=_group_cos(pairs, layers[-1]),
         error_norm=error,
         grad_over_error=_ratio(layers[-1].grad_norm_raw, error, "the output error is zero"),
-        aggregates=aggregates(m, layers, t),
+        aggregates=aggregates_of(m, layers, t),
         top_norms=None if grads is None else grads[-1],
         samples=int(m.facts["samples"]),
         groups=int(m.facts["groups"]),

@@ -16,7 +16,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 
 UNCHECKED = "direction not checked"
 
-SMALLEST = {"float16": (6.0e-8, 6.1e-5), "bfloat16": (9.2e-41, 1.2e-38), "float32": (1.4e-45, 1.2e-38)}
+_SMALLEST = {"float16": (6.0e-8, 6.1e-5), "bfloat16": (9.2e-41, 1.2e-38), "float32": (1.4e-45, 1.2e-38)}
 """By number format: the smallest number above zero, and the one under which digits are lost."""
 
 
@@ -64,9 +64,9 @@ def direction_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Direct
 def _underflow(m: Measurements, index: int) -> str:
     """Gradients that the model's own number format is too coarse for, by name; empty where there are none."""
     own, true, dtype = m.get("grad_norm"), m.get("grad_norm64"), str(m.facts.get("dtype")).removeprefix("torch.")
-    if own is None or true is None or dtype not in SMALLEST:
+    if own is None or true is None or dtype not in _SMALLEST:
         return ""
-    smallest, normal = SMALLEST[dtype]
+    smallest, normal = _SMALLEST[dtype]
     lost = int(((own[index] == 0) & (true[index] > 0)).sum())
     coarse = int(((own[index] > 0) & (own[index] < normal)).sum())
     said = [f"{lost} of {own.shape[1]} gradients are zero only because {dtype} ends at {smallest:.0e}"] if lost else []

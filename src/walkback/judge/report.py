@@ -75,9 +75,9 @@ class DiagnosticReport:
         return save_report(self, folder)
 
     def __str__(self) -> str:
-        from walkback.judge.card_text import text
+        from walkback.judge.card_text import card_text
 
-        return text(self)
+        return card_text(self)
 
 
 def judge(

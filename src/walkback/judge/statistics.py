@@ -101,7 +101,7 @@ def detectable_margin(margin: Margin) -> float | None:
     return None if margin.sd is None else student_t.detectable_effect(margin.n, POWER) * margin.sd
 
 
-def words(margin: Margin | None) -> str:
+def interval_text(margin: Margin | None) -> str:
     """One honest sentence about what the number of seeds allows."""
     if margin is None:
         return "No accuracy margin was given, so nothing is said about seeds."

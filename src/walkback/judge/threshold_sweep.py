@@ -44,7 +44,7 @@ STRATEGIES: dict[str, Edition] = {
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ThresholdSweep:
     """One threshold, moved over two orders of magnitude."""
 
     field: str
@@ -62,9 +62,9 @@ class Sweep:
     """
 
 
-def sweep(
+def sweep_threshold(
     reports: Mapping[str, DiagnosticReport], field: str, healthy: Collection[str] = (), points: int = 41
-) -> Sweep:
+) -> ThresholdSweep:
     """Judge every case at thresholds from a tenth to ten times the default."""
     if field not in FIELDS:
         raise unknown("threshold to sweep", field, FIELDS)
@@ -85,7 +85,7 @@ def sweep(
     }
     edges = {name: report.flags[check].flips_at for name, report in reports.items()}
     inside = {name: edge for name, edge in edges.items() if edge is not None and values[0] <= edge <= values[-1]}
-    return Sweep(field, check, default, values, verdicts, inside, _gap(reports, check, healthy))
+    return ThresholdSweep(field, check, default, values, verdicts, inside, _gap(reports, check, healthy))
 
 
 def strategies(report: DiagnosticReport) -> dict[str, Outcome]:

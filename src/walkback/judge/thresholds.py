@@ -7,7 +7,7 @@ from typing import Any
 
 from walkback.core import settings
 from walkback.core.errors import InputError
-from walkback.core.settings import above, at_least, convert
+from walkback.core.settings import convert, require_above, require_at_least
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class DiagnosticThresholds:
             value = convert(getattr(self, field.name), type(field.default), f"the threshold {field.name}")
             object.__setattr__(self, field.name, value)
         for name in ("g_norm_floor", "h_norm_explosion_ratio", "cosine_eps", "null_z", "confidence"):
-            above(getattr(self, name), 0, f"the threshold {name}")
+            require_above(getattr(self, name), 0, f"the threshold {name}")
         for name in ("concentration_layers", "min_groups"):
-            at_least(getattr(self, name), 2, f"the threshold {name}")
+            require_at_least(getattr(self, name), 2, f"the threshold {name}")
         _between(self, -1, 1, "stability_drift_ceiling", "direction_valid_cos", "direction_noise_median")
         _between(self, 0, 1, "direction_valid_share", "clamp_share", "concentration", "small_alignment")
         if self.confidence >= 1:
@@ -65,10 +65,10 @@ class DiagnosticThresholds:
 
     def changed(self) -> dict[str, Any]:
         """Those that are not at their defaults."""
-        return settings.changed(self)
+        return settings.changed_settings(self)
 
     def to_json(self) -> dict[str, Any]:
-        return settings.full(self)
+        return settings.all_settings(self)
 
 
 def _between(thresholds: DiagnosticThresholds, low: float, high: float, *names: str) -> None:

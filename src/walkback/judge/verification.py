@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Check:
+class VerificationCheck:
     """One thing that was looked at."""
 
     what: str
@@ -29,13 +29,13 @@ class Verification:
 
     card: str
     bundle: str
-    checks: tuple[Check, ...]
+    checks: tuple[VerificationCheck, ...]
     unmeasured: str = ""
     """Why it could not be measured again; empty where it was, or where a difference came first."""
     notes: tuple[str, ...] = ()
 
     @property
-    def differences(self) -> tuple[Check, ...]:
+    def differences(self) -> tuple[VerificationCheck, ...]:
         return tuple(check for check in self.checks if check.status == "differs")
 
     @property

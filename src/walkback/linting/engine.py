@@ -22,7 +22,7 @@ IGNORE = re.compile(r"#\s*walkback:\s*ignore(?:\[([^\]]*)\])?(?!\w)")
 
 
 @dataclass(frozen=True, order=True)
-class Finding:
+class LintFinding:
     """One place and what is wrong there. In a notebook `cell` counts code cells from 1 and `line` is the cell's."""
 
     path: str
@@ -45,11 +45,11 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LintOutcome:
     """What a run found."""
 
     files: int
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     unreadable: tuple[Unreadable, ...]
 
 
@@ -67,10 +67,10 @@ class _Text:
         return (cell, line - self.cells[cell - 1] + 1) if cell else (0, line)
 
 
-def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> Outcome:
+def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> LintOutcome:
     """Check every Python file and notebook among and under `paths`."""
     files = discover(paths)
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     unreadable: list[Unreadable] = []
     for path in files:
         try:
@@ -80,7 +80,7 @@ def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> Outcome:
             unreadable.append(Unreadable(str(path), _reason(error)))
         else:
             findings += _check(str(path), text, source, chosen)
-    return Outcome(len(files), tuple(sorted(findings)), tuple(unreadable))
+    return LintOutcome(len(files), tuple(sorted(findings)), tuple(unreadable))
 
 
 def discover(paths: Sequence[Path]) -> list[Path]:
@@ -122,7 +122,7 @@ def _parsed(text: _Text) -> ast.Module:
             raise ValueError(f"syntax error in {f'cell {cell}, ' if cell else ''}line {line}: {error.msg}") from error
 
 
-def _check(path: str, text: _Text, source: Source, chosen: Iterable[Rule]) -> list[Finding]:
+def _check(path: str, text: _Text, source: Source, chosen: Iterable[Rule]) -> list[LintFinding]:
     ignored = _ignored(text.code)
     found = {}
     for rule in chosen:
@@ -130,7 +130,7 @@ def _check(path: str, text: _Text, source: Source, chosen: Iterable[Rule]) -> li
             silenced = {code for line in _lines(source, node) for code in ignored.get(line, ())}
             if not silenced & {rule.code, "*"}:
                 cell, line = text.place(node.lineno)
-                found[node, rule.code] = Finding(path, cell, line, node.col_offset + 1, rule.code, message)
+                found[node, rule.code] = LintFinding(path, cell, line, node.col_offset + 1, rule.code, message)
     return list(found.values())
 
 

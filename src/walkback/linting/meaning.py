@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable
 
 from walkback.linting.names import (
     ALIGNMENT,
-    COSINE,
+    COSINE_WORDS,
     GRADIENT,
-    LAYERS,
+    LAYER_WORDS,
     NOT_A_COSINE,
     NOT_A_GRADIENT,
-    SEEDS,
+    SEED_WORDS,
     all_words,
     argument,
     constant,
-    label,
     label_words,
-    words,
+    name_of,
+    name_words,
 )
 from walkback.linting.source import Source
 
@@ -116,7 +116,7 @@ def is_cosine_call(source: Source, node: ast.AST) -> bool:
     named = label_words(node)
     return bool(
         len(node.args) + len(node.keywords) >= 2
-        and named & COSINE
+        and named & COSINE_WORDS
         and not named & NOT_A_COSINE
         and not TRIGONOMETRY.match(called)
         and called != COSINE_CLASS
@@ -149,7 +149,7 @@ def is_cosine(source: Source, node: ast.expr) -> bool:
             named = label_words(part)
             if named & NOT_A_COSINE or _is_angle_of_something_else(source, part):
                 return False
-            if named & COSINE or (named & ALIGNMENT and sees_gradients(source)):
+            if named & COSINE_WORDS or (named & ALIGNMENT and sees_gradients(source)):
                 return True
         return None
 
@@ -164,7 +164,7 @@ def _is_angle_of_something_else(source: Source, part: ast.Name | ast.Attribute) 
         return True
     made = [binding.value for binding in source.bindings(part, part.id)]
     return any(
-        isinstance(value, ast.Call) and label(value) in ("cos", "cosh") and len(value.args) < 2 for value in made
+        isinstance(value, ast.Call) and name_of(value) in ("cos", "cosh") and len(value.args) < 2 for value in made
     )
 
 
@@ -177,7 +177,7 @@ def is_norm_call(source: Source, node: ast.AST) -> bool:
         return called in NORM_CALLS
     # `self.norm(x)` is a layer; a tensor's own norm takes no tensor.
     is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "norm"
-    return is_method and label(node.func.value) != "self" and all(_is_plain(argument) for argument in node.args)  # type: ignore[attr-defined]
+    return is_method and name_of(node.func.value) != "self" and all(_is_plain(argument) for argument in node.args)  # type: ignore[attr-defined]
 
 
 def _is_plain(node: ast.expr) -> bool:
@@ -202,7 +202,7 @@ def is_norm(source: Source, node: ast.expr) -> bool:
     return holds(source, node, test)
 
 
-def number(source: Source, node: ast.expr | None, depth: int = 3) -> float | None:
+def number_of(source: Source, node: ast.expr | None, depth: int = 3) -> float | None:
     """A number spelt out here or where its name was bound (also as a parameter's default, or as `self.name`)."""
     match node:
         case ast.Name(id=name):
@@ -211,7 +211,7 @@ def number(source: Source, node: ast.expr | None, depth: int = 3) -> float | Non
             bound = list(source.attribute_values(name))
         case _:
             return constant(node)
-    values = {number(source, value, depth - 1) for value in bound} if depth else set()
+    values = {number_of(source, value, depth - 1) for value in bound} if depth else set()
     return values.pop() if len(values) == 1 else None
 
 
@@ -244,14 +244,14 @@ def measures(source: Source) -> bool:
     """Whether the file measures alignment: a cosine of gradients, or a function of that name beside gradients."""
     if "measures" not in source.remembered:
         defined = source.all(ast.FunctionDef)
-        named = any(words(function.name) & ALIGNMENT for function in defined) and sees_gradients(source)
+        named = any(name_words(function.name) & ALIGNMENT for function in defined) and sees_gradients(source)
         source.remembered["measures"] = named or any(compares_gradients(source, node) for node in source.all(ast.Call))
     return source.remembered["measures"]
 
 
 def is_of_seeds(source: Source, node: ast.expr) -> bool:
     """Something with one value for each seed or run."""
-    if all_words(node) & SEEDS:
+    if all_words(node) & SEED_WORDS:
         return True
     if not isinstance(node, ast.Name):
         return False
@@ -259,10 +259,10 @@ def is_of_seeds(source: Source, node: ast.expr) -> bool:
         if (
             binding.value is not None
             and isinstance(binding.value, ast.Call | ast.ListComp)
-            and all_words(binding.value) & SEEDS
+            and all_words(binding.value) & SEED_WORDS
         ):
             return True
-    return any(words_of_loop(loop) & SEEDS for loop, _ in filled(source, node))
+    return any(words_of_loop(loop) & SEED_WORDS for loop, _ in filled(source, node))
 
 
 def words_of_loop(loop: ast.For) -> set[str]:
@@ -271,7 +271,7 @@ def words_of_loop(loop: ast.For) -> set[str]:
 
 def is_over_layers(source: Source, loop: ast.For | ast.comprehension) -> bool:
     """A loop over layers by its words, or over the names of stored gradients."""
-    if (all_words(loop.target) | all_words(loop.iter)) & LAYERS:
+    if (all_words(loop.target) | all_words(loop.iter)) & LAYER_WORDS:
         return True
     return bool(all_words(loop.target) & {"name", "param", "module", "key"}) and is_gradient(source, loop.iter)
 

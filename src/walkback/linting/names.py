@@ -10,39 +10,39 @@ GRADIENT = {"grad", "grads", "gradient", "gradients", "credit", "credits", "delt
 NOT_A_GRADIENT = {"norm", "norms", "scaler", "scale", "clip", "fn", "cam", "no", "requires", "steps", "accumulation"}
 NOT_A_GRADIENT |= {"enabled", "checkpoint", "checkpointing", "penalty", "loss", "time", "stats"}
 NOT_A_GRADIENT |= {"cos", "cosine", "angle"}
-COSINE = {"cos", "cosine", "cosines", "cossim", "cosim"}
+COSINE_WORDS = {"cos", "cosine", "cosines", "cossim", "cosim"}
 ALIGNMENT = {"alignment", "alignments"}
 NOT_A_COSINE = {"lr", "annealing", "scheduler", "schedule", "decay", "warmup", "loss", "losses"}
 NOT_A_COSINE |= {"embedding", "distance"}
 NOT_A_COSINE |= {"sin", "beta", "betas", "rotary", "rope", "freqs", "cached", "cache", "table", "window", "theta"}
-LAYERS = {"layer", "layers", "block", "blocks", "depth", "depths", "parameters", "modules", "children"}
-SEEDS = {"seed", "seeds", "accs", "accuracies", "runs", "trials", "repeats", "repetitions", "replicates", "folds"}
+LAYER_WORDS = {"layer", "layers", "block", "blocks", "depth", "depths", "parameters", "modules", "children"}
+SEED_WORDS = {"seed", "seeds", "accs", "accuracies", "runs", "trials", "repeats", "repetitions", "replicates", "folds"}
 HELD_OUT = {"val", "valid", "validation", "dev", "heldout"}
 FEEDBACK = {"feedback", "feedbacks", "fb", "bridge", "bridges"}
 
 
 @cache
-def words(name: str) -> frozenset[str]:
+def name_words(name: str) -> frozenset[str]:
     """The lower-case words of an identifier: `bpGrads_l2` has bp, grads, l, 2."""
     return frozenset(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name))
 
 
-def label(node: ast.AST) -> str:
+def name_of(node: ast.AST) -> str:
     """The last identifier of an expression: `self.bp_grads[0]` is called bp_grads."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
             return name
         case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
-            return key or label(value)
+            return key or name_of(value)
         case ast.Subscript(value=value) | ast.Starred(value=value):
-            return label(value)
+            return name_of(value)
         case ast.Call(func=func):
-            return label(func)
+            return name_of(func)
     return ""
 
 
 def label_words(node: ast.AST) -> frozenset[str]:
-    return words(label(node))
+    return name_words(name_of(node))
 
 
 def all_words(node: ast.AST) -> set[str]:

@@ -50,7 +50,7 @@ def rules() -> dict[str, Rule]:
     return dict(sorted(found.items()))
 
 
-def chosen(select: str | None, ignore: str | None) -> list[Rule]:
+def chosen_rules(select: str | None, ignore: str | None) -> list[Rule]:
     """The rules of `--select` (all without it) less those of `--ignore`; both are codes parted by commas."""
     wanted = codes(select) if select is not None else set(rules())
     left = wanted - (codes(ignore) if ignore is not None else set())

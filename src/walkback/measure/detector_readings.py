@@ -21,14 +21,14 @@ from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP
 from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import trace
-from walkback.measure.inputs import LEAST
+from walkback.measure.inputs import MIN_GROUPS
 from walkback.measure.subject import probe_noise
 from walkback.measure.vectors import cosines, norms, units
 from walkback.nets.network import Leaves, Network, part, plain_linear
 
 
 @dataclass(frozen=True)
-class Sight:
+class DetectorReading:
     """What the detectors saw of one model; a number that is not finite is null in the log."""
 
     growth: float
@@ -61,9 +61,10 @@ class Detectors:
 
     def __init__(self, net: Network, rule: CreditRule, x: Tensor, y: Tensor, at_once: int = 8):
         """`at_once` groups of samples go through the models together: as many as memory allows."""
-        if len(y) < LEAST * GROUP:
+        if len(y) < MIN_GROUPS * GROUP:
             raise InputError(
-                f"The test set holds {len(y)} samples: fewer than {LEAST} groups of {GROUP}, which detectors need at "
+                f"The test set holds {len(y)} samples: fewer than {MIN_GROUPS} groups of {GROUP}, "
+                f"which detectors need at "
                 "the least. Take a larger test set, or train without watching."
             )
         self._net, self._rule = net, rule.static()
@@ -81,7 +82,7 @@ class Detectors:
         noise = {name: torch.stack([each[name] for each in drawn]).to(x.device, x.dtype) for name in drawn[0]}
         return x, y, noise
 
-    def look(self, driver: Applies) -> list[Sight]:
+    def look(self, driver: Applies) -> list[DetectorReading]:
         """One sight for each of the driver's models."""
         with torch.no_grad():
             found = [driver.apply(self._see, *part) for part in self._parts]
@@ -140,7 +141,7 @@ def _is_full(y: Tensor) -> bool:
     return y.shape[1] == GROUP
 
 
-def _sights(found: Mapping[str, Tensor], tops: Tensor) -> list[Sight]:
+def _sights(found: Mapping[str, Tensor], tops: Tensor) -> list[DetectorReading]:
     """`found` by model, layer and sample; `tops` are the groups' mean gradients at h_L, by model and group."""
     hidden, grad = found["hidden"].mean(-1), found["grad"].mean(-1) / GROUP
     ratios = hidden[:, 1:] / hidden[:, :-1]
@@ -154,7 +155,7 @@ def _sights(found: Mapping[str, Tensor], tops: Tensor) -> list[Sight]:
     columns = (ratios.amax(-1), directions, hidden, grad, found["cosine"].nanmean(-1))
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        Sight(
+        DetectorReading(
             growth=growth,
             overflow=_overflow(hidden),
             grad_top=grad[-1],

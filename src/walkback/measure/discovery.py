@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from walkback.core.errors import InputError
 from walkback.measure.foreign import (
     Call,
+    CaptureKind,
     ForeignSubject,
-    Kind,
     ModelRunError,
     StepFn,
     check_calls,
     forward,
     watched,
 )
-from walkback.measure.inputs import cast, leaves
+from walkback.measure.inputs import cast, tensor_leaves
 from walkback.measure.refuse import refuse_unsound
 
 Blocks = str | Sequence[str] | Sequence[nn.Module]
@@ -146,7 +146,7 @@ def _watch(
     inputs = cast(x, first.dtype, first.device)
     with torch.enable_grad(), watched(model, candidate.names) as calls:
         forward(model, inputs, None if y is None else y.to(first.device), step_fn)
-    check_calls(calls, len(leaves(inputs)[0]))
+    check_calls(calls, len(tensor_leaves(inputs)[0]))
     return inputs, calls
 
 
@@ -173,7 +173,7 @@ def _kind_of(output: Any) -> str:
     return f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
 
 
-def _kind(calls: Sequence[Call], told: Sequence[Tensor] | None) -> Kind:
+def _kind(calls: Sequence[Call], told: Sequence[Tensor] | None) -> CaptureKind:
     """Decide by looking at each block's input, its output, and the next block's input or what the model tells of it."""
     following = [made.state for made in calls[1:]]
     if told is not None:

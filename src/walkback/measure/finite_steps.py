@@ -25,8 +25,8 @@ from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.core.random_streams import generator
 from walkback.measure.inputs import Groups
 from walkback.measure.snapshot import choose_pool
-from walkback.measure.subject import Credit, OwnSubject
-from walkback.measure.vectors import cosines, norms, rows, units
+from walkback.measure.subject import CreditFunction, OwnSubject
+from walkback.measure.vectors import as_rows, cosines, norms, units
 
 DIRECTIONS, STEP, NUDGE = 64, 1e-3, 0.01
 CHUNK = {"cpu": 2**20, "cuda": 2**25}
@@ -40,7 +40,7 @@ def measure_functional(
     subject: OwnSubject,
     groups: Groups,
     *,
-    credit: Credit | None = None,
+    credit: CreditFunction | None = None,
     labels: Sequence[str] | None = None,
     site: str | None = None,
     seed: int = 0,
@@ -181,7 +181,7 @@ def _draw(seed: int, layer: int, samples: Sequence[int], directions: int, like: 
 
 def _part(values: Tensor, pool: str) -> Tensor:
     """What is moved, as rows [n, features]."""
-    return rows(values[:, 0] if pool == "cls" else values)
+    return as_rows(values[:, 0] if pool == "cls" else values)
 
 
 def _losses(subject: OwnSubject, layer: int, state: Tensor, y: Tensor, pool: str) -> Losses:

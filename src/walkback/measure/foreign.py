@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.inputs import cast, leaves
-from walkback.measure.subject import FrozenPass, Subject, finish
+from walkback.measure.inputs import cast, tensor_leaves
+from walkback.measure.subject import FrozenPass, Subject, finish_pass
 
 StepFn = Callable[[nn.Module, Any], Tensor]
-Kind = Literal["state", "branch"]
+CaptureKind = Literal["state", "branch"]
 
 
 @dataclass
@@ -40,7 +40,7 @@ class ForeignSubject(Subject):
         self,
         model: nn.Module,
         blocks: Sequence[str],
-        kind: Kind,
+        kind: CaptureKind,
         step_fn: StepFn | None = None,
         found: Sequence[str] = (),
         skipped: Sequence[str] = (),
@@ -55,7 +55,7 @@ class ForeignSubject(Subject):
         labels = None if y is None else y.to(self.device)
         with torch.enable_grad(), watched(self._model, self._blocks) as calls:
             output = forward(self._model, inputs, labels, self._step_fn)
-        check_calls(calls, len(leaves(inputs)[0]))
+        check_calls(calls, len(tensor_leaves(inputs)[0]))
         tensors = [made.state for made in calls] + [calls[-1].output]
         # h_L itself may never exist as one tensor; where a branch is added to h_{L-1}, both have the same gradient.
         top = calls[-1].output.detach()
@@ -67,7 +67,7 @@ class ForeignSubject(Subject):
             raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
         if labels.ndim != 1:
             raise InputError(f"Labels have shape {tuple(labels.shape)}; expected one whole number for each sample.")
-        done = finish(inputs, labels, tensors, logits_of(output))
+        done = finish_pass(inputs, labels, tensors, logits_of(output))
         return FrozenPass(inputs, labels, tuple(values), done.reference, done.losses, done.logits, done.error)
 
     def _finish_step(
@@ -149,7 +149,7 @@ def forward(model: nn.Module, x: Any, y: Tensor | None, step_fn: StepFn | None, 
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(x))
+        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in tensor_leaves(x))
         said = (str(error) or type(error).__name__).splitlines()[0]
         who = type(model).__name__ if step_fn is None else "step_fn"
         raise ModelRunError(

@@ -16,27 +16,27 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP
 
-WANTED, LEAST = 8, 2
+WANTED, MIN_GROUPS = 8, 2
 """Disjoint groups of samples that are asked for, and without which nothing is measured."""
 
-Group = tuple[Any, Tensor | None]
+SampleGroup = tuple[Any, Tensor | None]
 """Inputs and labels."""
 
 
-class Groups(Sequence[Group]):
+class Groups(Sequence[SampleGroup]):
     """Disjoint groups of samples."""
 
-    def __init__(self, groups: Sequence[Group]):
+    def __init__(self, groups: Sequence[SampleGroup]):
         self._groups = groups
 
     def __len__(self) -> int:
         return len(self._groups)
 
     @overload
-    def __getitem__(self, index: int) -> Group: ...
+    def __getitem__(self, index: int) -> SampleGroup: ...
     @overload
     def __getitem__(self, index: slice) -> Groups: ...
-    def __getitem__(self, index: int | slice) -> Group | Groups:
+    def __getitem__(self, index: int | slice) -> SampleGroup | Groups:
         return Groups(self._groups[index]) if isinstance(index, slice) else self._groups[index]
 
     @cached_property
@@ -44,7 +44,7 @@ class Groups(Sequence[Group]):
         """One hash of all samples and labels, in their order."""
         state = hashlib.sha256()
         for x, y in self._groups:
-            for leaf in [*leaves(x), *([y] if y is not None else [])]:
+            for leaf in [*tensor_leaves(x), *([y] if y is not None else [])]:
                 state.update(_bytes(leaf).numpy().data)
         return state.hexdigest()
 
@@ -75,11 +75,11 @@ def pick(value: Any, rows: Tensor) -> Any:
     return map_tensors(lambda leaf: leaf[rows.to(leaf.device)], value)
 
 
-def leaves(x: Any) -> list[Tensor]:
+def tensor_leaves(x: Any) -> list[Tensor]:
     """Every tensor of a nest, in order."""
     if isinstance(x, Tensor):
         return [x]
-    return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in leaves(part)]
+    return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in tensor_leaves(part)]
 
 
 def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
@@ -112,15 +112,16 @@ def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
 
 
 def _refuse_few(count: int) -> None:
-    if count < LEAST * GROUP:
+    if count < MIN_GROUPS * GROUP:
         raise InputError(
-            f"The evaluation batches hold {count} samples: fewer than {LEAST} groups of {GROUP}, which a measurement "
+            f"The evaluation batches hold {count} samples: fewer than {MIN_GROUPS} groups of {GROUP}, "
+            f"which a measurement "
             f"needs at the least. Give {WANTED} groups ({WANTED * GROUP} samples) or more."
         )
 
 
 def _refuse_unfinite(x: Any) -> None:
-    for leaf in leaves(x):
+    for leaf in tensor_leaves(x):
         bad = ~leaf.isfinite().flatten(1).all(1) if leaf.ndim > 1 else ~leaf.isfinite()
         if bad.any():
             raise InputError(
@@ -131,7 +132,7 @@ def _refuse_unfinite(x: Any) -> None:
 
 def _refuse_repeats(x: Any, y: Tensor | None) -> None:
     """Groups must be disjoint; a sample is the same as another where all its inputs and its label are."""
-    parts = [_bytes(part).numpy() for part in [*leaves(x), *([] if y is None else [y])]]
+    parts = [_bytes(part).numpy() for part in [*tensor_leaves(x), *([] if y is None else [y])]]
     first: dict[int, int] = {}
     repeats = []
     for index in range(len(parts[0])):

@@ -12,7 +12,7 @@ from walkback.core.errors import InputError
 from walkback.measure.inputs import pick
 from walkback.measure.subject import FrozenPass, Subject
 
-FEW = 4
+PROBE_SAMPLES = 4
 """Samples in the passes that look whether samples see each other; half of them stay, half are exchanged."""
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -54,9 +54,9 @@ def refuse_mixing(subject: Subject, x: Any, y: Tensor | None) -> None:
 
     Otherwise one sample's loss depends on the other samples' states, and a gradient per sample is not defined.
     """
-    stay = FEW // 2
-    among = torch.arange(FEW)
-    others = torch.cat([among[:stay], among[stay:] + FEW - stay])
+    stay = PROBE_SAMPLES // 2
+    among = torch.arange(PROBE_SAMPLES)
+    others = torch.cat([among[:stay], among[stay:] + PROBE_SAMPLES - stay])
     first, second = (subject.run(pick(x, rows), pick(y, rows)) for rows in (among, others))
     where = _differs(first, second, stay)
     if where is None:

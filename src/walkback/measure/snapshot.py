@@ -14,9 +14,9 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.measure.inputs import Groups, pick
-from walkback.measure.refuse import FEW, refuse_mixing
-from walkback.measure.subject import Credit, FrozenPass, OwnSubject, Subject
-from walkback.measure.vectors import clamped_cosines, cosines, haar_std, norms, rows, units
+from walkback.measure.refuse import PROBE_SAMPLES, refuse_mixing
+from walkback.measure.subject import CreditFunction, FrozenPass, OwnSubject, Subject
+from walkback.measure.vectors import as_rows, clamped_cosines, cosines, haar_std, norms, units
 from walkback.nets.network import Leaves
 
 Pool = Literal["auto", "cls", "mean", "all"]
@@ -24,7 +24,7 @@ FRESH_DRAWS = 20
 
 
 @dataclass
-class Group:
+class GroupMeasurement:
     """What is kept of one group's passes."""
 
     seen: FrozenPass
@@ -40,7 +40,7 @@ def measure(
     subject: Subject,
     groups: Groups,
     *,
-    credit: Credit | None = None,
+    credit: CreditFunction | None = None,
     pool: Pool = "auto",
     labels: Sequence[str] | None = None,
     site: str | None = None,
@@ -52,9 +52,9 @@ def measure(
     Without `replay` nothing is taken in float64, so that validity stays unmeasured: for looking often and cheaply.
     """
     refuse_mixing(subject, *groups[0])
-    twin, why_not = _twin(subject, pick(groups[0], torch.arange(FEW))) if replay else (None, "not asked for")
+    twin, why_not = _twin(subject, pick(groups[0], torch.arange(PROBE_SAMPLES))) if replay else (None, "not asked for")
     fresh = _fresh_states(twin) if credit is None else []
-    taken: list[Group] = []
+    taken: list[GroupMeasurement] = []
     for x, y in groups:
         taken.append(_take(subject, twin, x, y, credit, fresh, taken[0].pool if taken else pool))
     arrays = _arrays(taken)
@@ -100,10 +100,10 @@ def _take(
     twin: Subject | None,
     x: Any,
     y: Tensor | None,
-    credit: Credit | None,
+    credit: CreditFunction | None,
     fresh: Sequence[Leaves],
     pool: str,
-) -> Group:
+) -> GroupMeasurement:
     seen = subject.run(x, y)
     replay = twin.run(x, y) if twin else None
 
@@ -113,7 +113,7 @@ def _take(
 
     chosen = choose_pool(replay or seen, pool)
     made, again = credits_of(subject, seen), credits_of(twin, replay) if twin and replay else None
-    group = Group(seen, replay, made, again, chosen)
+    group = GroupMeasurement(seen, replay, made, again, chosen)
     if isinstance(twin, OwnSubject) and replay and fresh:
         group.fresh = _fresh(replay, [twin.credit_with(replay, state) for state in fresh], chosen)
     return group
@@ -150,24 +150,24 @@ def _pooled(values: Tensor, pool: str) -> Tensor:
         values = values[:, 0]
     elif values.ndim == 3 and pool == "mean":
         values = values.mean(1)
-    return rows(values)
+    return as_rows(values)
 
 
-def _arrays(groups: Sequence[Group]) -> dict[str, Array]:
+def _arrays(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
     by_layer = [_layer(groups, index) for index in range(len(groups[0].seen.states))]
     found: dict[str, Array] = {name: np.stack([numbers[name] for numbers in by_layer]) for name in by_layer[0]}
     found |= _branches(groups) | _group_cosines(groups)
     found["loss"] = _numbers(torch.cat([group.seen.losses for group in groups]))
     if groups[0].seen.logits is not None:
         found["correct"] = _numbers(torch.cat([_right(group.seen) for group in groups]))
-        found["error_norm"] = _numbers(norms(rows(torch.cat([_error(group.seen) for group in groups]))))
+        found["error_norm"] = _numbers(norms(as_rows(torch.cat([_error(group.seen) for group in groups]))))
     return found
 
 
-def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
+def _layer(groups: Sequence[GroupMeasurement], index: int) -> dict[str, Array]:
     """The numbers of one layer, one per sample unless said otherwise; each tensor is pooled and widened once."""
 
-    def joined(values: Callable[[Group], Sequence[Tensor] | None]) -> Tensor | None:
+    def joined(values: Callable[[GroupMeasurement], Sequence[Tensor] | None]) -> Tensor | None:
         parts = [values(group) for group in groups]
         return _pooled(torch.cat([p[index] for p in parts if p is not None]), groups[0].pool) if parts[0] else None
 
@@ -181,7 +181,7 @@ def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
         # Infinity less infinity: where float64 has a number, the model's own format was outgrown on the way.
         found["hidden_norm"] = torch.where(broken & norms(wide).isfinite(), torch.inf, found["hidden_norm"])
     if groups[0].pool == "cls":
-        found["hidden_norm_all"] = norms(rows(torch.cat([group.seen.states[index] for group in groups])))
+        found["hidden_norm_all"] = norms(as_rows(torch.cat([group.seen.states[index] for group in groups])))
     # The float64 gradient where there is one, else the model's own.
     reference = joined(lambda group: group.replay.reference if group.replay else None)
     if reference is not None:
@@ -209,7 +209,7 @@ def _layer(groups: Sequence[Group], index: int) -> dict[str, Array]:
     return {name: _numbers(values) for name, values in found.items()}
 
 
-def _branches(groups: Sequence[Group]) -> dict[str, Array]:
+def _branches(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
     """Norms of what each block adds to the stream, in float64 where there is a replay."""
     passes = [(group.replay or group.seen).states for group in groups]
     if len(passes[0]) < 2 or len({state.shape for state in passes[0]}) > 1:
@@ -224,7 +224,7 @@ def _group_means(values: Tensor, full: int) -> Tensor:
     return values[: full * GROUP].reshape(full, GROUP, values.shape[1]).mean(1)
 
 
-def _group_cosines(groups: Sequence[Group]) -> dict[str, Array]:
+def _group_cosines(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
     """How alike the mean gradients at h_L of disjoint groups are: near 1 means that they all point one way."""
     full = [group for group in groups if len(group.seen.losses) == GROUP]
     if len(full) < 2:

@@ -46,7 +46,7 @@ class FrozenPass:
         return self.reference[-1]
 
 
-Credit = Callable[[FrozenPass], Sequence[Tensor]]
+CreditFunction = Callable[[FrozenPass], Sequence[Tensor]]
 
 
 class Subject(ABC):
@@ -71,7 +71,7 @@ class Subject(ABC):
         return None
 
 
-def finish(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> FrozenPass:
+def finish_pass(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> FrozenPass:
     """Close a pass that ends in logits: losses, error, and the reference gradients of the states."""
     if logits.ndim != 2 or logits.shape[0] != len(y):
         raise InputError(
@@ -121,7 +121,7 @@ class OwnSubject(Subject):
             states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
             for block in range(self._net.depth):
                 states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
-            return finish(x, y, states, self._net.head(part(self._params, "head"), states[-1]))
+            return finish_pass(x, y, states, self._net.head(part(self._params, "head"), states[-1]))
 
     def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
         """Each sample's loss when its h_layer is `h`, formed so that a small change of it is not lost."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def rows(values: Tensor) -> Tensor:
+def as_rows(values: Tensor) -> Tensor:
     """[n, ...] as float64 [n, features]."""
     return values.detach().double().flatten(1)
 

@@ -35,7 +35,7 @@ def conv(channels_in: int, channels_out: int, size: int, generator: Generator, b
     return leaves | {"bias": uniform((channels_out,), bound, generator)} if bias else leaves
 
 
-def statistics(width: int) -> Leaves:
+def batch_statistics(width: int) -> Leaves:
     """Running statistics of a BatchNorm before any data was seen."""
     return {"mean": torch.zeros(width), "var": torch.ones(width)}
 

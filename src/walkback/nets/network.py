@@ -15,12 +15,12 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.core.settings import at_least
+from walkback.core.settings import require_at_least
 
 Leaves = dict[str, Tensor]
-Kind = Literal["vector", "tokens", "maps"]
+StateKind = Literal["vector", "tokens", "maps"]
 """What one sample's hidden state is: (d,), (tokens, d) with the cls token first, or (channels, height, width)."""
-_KINDS: dict[int, Kind] = {1: "vector", 2: "tokens", 3: "maps"}
+_KINDS: dict[int, StateKind] = {1: "vector", 2: "tokens", 3: "maps"}
 Linear = Callable[[str, Tensor, Tensor, Tensor], Tensor]
 """How a Linear inside a block is applied: (its name in the block, input, weight, bias) -> output.
 
@@ -42,7 +42,7 @@ class Network(ABC):
     """Number of residual blocks L; there are L + 1 hidden states."""
 
     def __post_init__(self) -> None:
-        at_least(self.depth, 1, "depth")
+        require_at_least(self.depth, 1, "depth")
 
     @property
     @abstractmethod
@@ -50,7 +50,7 @@ class Network(ABC):
         """Shape of one sample's hidden state, the same at every layer."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> StateKind:
         return _KINDS[len(self.state_shape)]
 
     @property

@@ -13,7 +13,7 @@ from walkback.pitfalls import CASES
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PitfallOutcome:
     """What the wrong and the right way gave, computed now."""
 
     wrong: float | str
@@ -45,7 +45,7 @@ def pitfalls() -> dict[int, Entry]:
     return dict(sorted((_number(entry.name), entry) for entry in CASES.entries()))
 
 
-def chosen(words: list[str]) -> dict[int, Entry]:
+def chosen_pitfalls(words: list[str]) -> dict[int, Entry]:
     """The pitfalls with these numbers, in the order of their numbers; all where none is named."""
     every = pitfalls()
     if not words:
@@ -57,9 +57,9 @@ def chosen(words: list[str]) -> dict[int, Entry]:
     return {number: entry for number, entry in every.items() if number in wanted}
 
 
-def reproduce(entry: Entry) -> Outcome:
+def reproduce_pitfall(entry: Entry) -> PitfallOutcome:
     """Run one pitfall's reproducer."""
-    outcome: Outcome = CASES.get(entry.name)()
+    outcome: PitfallOutcome = CASES.get(entry.name)()
     return outcome
 
 

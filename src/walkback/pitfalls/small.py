@@ -14,7 +14,7 @@ from torch import Tensor
 
 from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
-from walkback.core.settings import Choice
+from walkback.core.settings import Spec
 from walkback.data.dataset import Dataset
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -22,31 +22,31 @@ from walkback.measure.inputs import Groups, regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
 from walkback.nets.network import Leaves, Network, part
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.training.resolved_run import ResolvedRun, resolve
 from walkback.training.single import Single
 
-DEPTH, EPOCHS, SAMPLES = 4, 3, 1024
+DEPTH, _EPOCHS, PITFALL_SAMPLES = 4, 3, 1024
 CPU = torch.device("cpu")
 EXPLODED = "dfa:scale=unit_error,site=input"
 """The papers' direct feedback alignment, whose hidden states grow."""
 
 
-def recipe(method: str, *, d: int = 32, lr: float = 1e-2, epochs: int = EPOCHS) -> Recipe:
-    arch = Choice("resmlp", {"d": d, "depth": DEPTH})
-    config = RunConfig(method=Choice.parse(method), arch=arch, seed=1, epochs=epochs, lr=lr, dtype="float64")
+def resolved(method: str, *, d: int = 32, lr: float = 1e-2, epochs: int = _EPOCHS) -> ResolvedRun:
+    arch = Spec("resmlp", {"d": d, "depth": DEPTH})
+    config = RunConfig(method=Spec.parse(method), arch=arch, seed=1, epochs=epochs, lr=lr, dtype="float64")
     return resolve(config)
 
 
 @cache
 def data() -> Dataset:
-    return recipe("bp").source.load(None)
+    return resolved("bp").source.load(None)
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A network after its last epoch."""
 
-    recipe: Recipe
+    resolved: ResolvedRun
     params: Leaves
     state: Leaves
     accuracy: float
@@ -54,12 +54,12 @@ class Trained:
 
     @property
     def net(self) -> Network:
-        return self.recipe.net
+        return self.resolved.net
 
     @cached_property
     def measurements(self) -> Measurements:
-        subject = OwnSubject(self.net, self.params, self.recipe.rule, self.state)
-        labels, site = self.recipe.rule.labels(self.net.depth), self.recipe.treatment.site
+        subject = OwnSubject(self.net, self.params, self.resolved.rule, self.state)
+        labels, site = self.resolved.rule.labels(self.net.depth), self.resolved.shared_options.site
         return measure(subject, groups(), labels=labels, site=site)
 
     @property
@@ -74,9 +74,9 @@ class Trained:
 
 @cache
 def trained(method: str, *, d: int = 32, lr: float = 1e-2) -> Trained:
-    made = recipe(method, d=d, lr=lr)
+    made = resolved(method, d=d, lr=lr)
     driver = Single(made, data(), CPU)
-    for _ in range(EPOCHS):
+    for _ in range(_EPOCHS):
         driver.train_epoch(lambda _: None)
     (snapshot,), (accuracy,) = driver.snapshots(), driver.test_accuracy()
     return Trained(made, snapshot.params, snapshot.state, accuracy)
@@ -84,7 +84,7 @@ def trained(method: str, *, d: int = 32, lr: float = 1e-2) -> Trained:
 
 def samples(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """The first test samples."""
-    return data().test_x[:SAMPLES].to(dtype), data().test_y[:SAMPLES]
+    return data().test_x[:PITFALL_SAMPLES].to(dtype), data().test_y[:PITFALL_SAMPLES]
 
 
 def groups() -> Groups:

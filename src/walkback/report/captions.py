@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from walkback.core.settings import Choice
+from walkback.core.settings import Spec
 from walkback.report.sections import Card
 
 NEEDED = {"data", "epochs", "batch", "lr", "weight_decay", "augment"}
 """What a recipe is told from."""
-MOST = 2
+_MOST = 2
 """More networks or data sets than this are counted, not named: each row names its own."""
 
 
 def stated(cards: Sequence[Card]) -> str:
     """Network, data, recipe and n in one sentence; what differs between cards is joined by "or"."""
     place = place_of(cards, lambda text: text.partition(":")[0])
-    return f"{place}; {recipe_of(cards)}; {seeds_of(cards)}."
+    return f"{place}; {recipe_of(cards)}; {_seeds_of(cards)}."
 
 
 def place_of(cards: Sequence[Card], shown: Callable[[str], str] = str) -> str:
     """Networks and data sets with all their settings, or as `shown` says them."""
     pairs = [(card["claim"]["arch"], _data(card)) for card in cards]
     places = list(dict.fromkeys(f"{shown(arch)} on {shown(data)}" for arch, data in pairs))
-    return "; ".join(places) if len(places) <= MOST else f"{len(places)} networks and data sets"
+    return "; ".join(places) if len(places) <= _MOST else f"{len(places)} networks and data sets"
 
 
 def recipe_of(cards: Sequence[Card]) -> str:
@@ -43,7 +43,7 @@ def recipe_of(cards: Sequence[Card]) -> str:
     return words if augment == "none" else f"{words}, augmentation {augment}"
 
 
-def seeds_of(cards: Sequence[Card]) -> str:
+def _seeds_of(cards: Sequence[Card]) -> str:
     """How many networks of each method were measured, which seeds where the cards name them, and ddof."""
     methods = Counter((card["claim"]["method"], card["claim"]["arch"], card["claim"]["data"]) for card in cards)
     named = sorted({card["claim"]["seed"] for card in cards if card["claim"]["seed"] is not None})
@@ -64,4 +64,4 @@ def _data(card: Card) -> str:
     config = _config(card)
     if config is None:
         return str(card["claim"]["data"])
-    return str(Choice(config["data"]["name"], {key: value for key, value in config["data"].items() if key != "name"}))
+    return str(Spec(config["data"]["name"], {key: value for key, value in config["data"].items() if key != "name"}))

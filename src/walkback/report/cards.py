@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from walkback.judge.card import read_card
 from walkback.report import sections as parts
 from walkback.report.cells import accuracies
-from walkback.report.sections import VERDICTS, Card, LayerView, Section
+from walkback.report.sections import VERDICT_WORDS, Card, LayerView, Section
 
 
 @dataclass(frozen=True)
@@ -39,31 +39,31 @@ class View:
 def view(card: Card) -> View:
     """Everything the card shows; a damaged card is refused."""
     card = read_card(card)
-    layers = tuple(parts.layer(layer, card["thresholds"]["null_z"]) for layer in card["layers"])
+    layers = tuple(parts.layer_view(layer, card["thresholds"]["null_z"]) for layer in card["layers"])
     floor = next(check["threshold"] for check in card["checks"] if check["id"] == "D2")
     floor = card["thresholds"]["g_norm_floor"] if floor is None else floor
     sections = (
-        parts.pairs("claim", "The claim", parts.claim(card)),
+        parts.pairs("claim", "The claim", parts.claim_rows(card)),
         parts.checks(card["checks"], card["thresholds"]["confidence"]),
         parts.layers(card["layers"], layers),
         parts.claims(card["claims"]),
         parts.pairs("chain", "Walk-back chain", ((step["question"], step["answer"]) for step in card["chain"])),
         parts.pairs("modes", "Failure modes", ((f"{m['id']} {m['name']}", m["reason"]) for m in card["modes"])),
-        parts.aggregates(card["aggregates"]),
-        parts.pairs("statistics", "Statistics", parts.statistics(card["statistics"])),
+        parts.aggregate_rows(card["aggregates"]),
+        parts.pairs("statistics", "Statistics", parts.statistics_rows(card["statistics"])),
         Section("limits", "Limits", "list", tuple((line,) for line in card["limits"])),
         parts.pairs("checklist", "Checklist", ((item["question"], item["answer"]) for item in card["checklist"])),
-        parts.pairs("provenance", "Provenance", parts.provenance(card)),
+        parts.pairs("provenance", "Provenance", parts.provenance_rows(card)),
         Section("rerun", "How to re-run", "commands", tuple((line,) for line in card["rerun"])),
     )
     return View(
         title=card["claim"]["method"],
         verdict=card["verdict"],
-        word=VERDICTS[card["verdict"]],
+        word=VERDICT_WORDS[card["verdict"]],
         why=_why(card),
         beside=_beside(card),
         facts=", ".join(
-            f"{name} {text}" for name, text in parts.claim(card) if name in ("architecture", "data", "accuracy")
+            f"{name} {text}" for name, text in parts.claim_rows(card) if name in ("architecture", "data", "accuracy")
         ),
         version=card["walkback"],
         floor=floor,
@@ -77,7 +77,7 @@ def view(card: Card) -> View:
 
 def _why(card: Card) -> str:
     """The card's sentence without the verdict's own words, which stand above it."""
-    word = VERDICTS[card["verdict"]].lower()
+    word = VERDICT_WORDS[card["verdict"]].lower()
     why: str = card["sentence"].removeprefix(word).removeprefix(":").strip()
     if card["verdict"] == "trustworthy" and (not why or why.startswith("(")):
         why = f"The rule of edition {card['protocol']} does not fail on these checks. {why}".strip()
@@ -87,7 +87,7 @@ def _why(card: Card) -> str:
 def _beside(card: Card) -> tuple[str, ...]:
     """A verdict in large letters must not hide a check that failed or a claim that fell."""
     others = [
-        f"Edition {name} concludes otherwise: {VERDICTS[found['verdict']]}."
+        f"Edition {name} concludes otherwise: {VERDICT_WORDS[found['verdict']]}."
         for name, found in card["verdicts"].items()
         if found["verdict"] != card["verdict"]
     ]
@@ -98,7 +98,11 @@ def _beside(card: Card) -> tuple[str, ...]:
 
 def _numbers(card: Card) -> Iterable[tuple[str, str]]:
     claim = card["claim"]
-    yield from (("Verdict", VERDICTS[card["verdict"]]), ("Sentence", card["sentence"]), ("Method", claim["method"]))
+    yield from (
+        ("Verdict", VERDICT_WORDS[card["verdict"]]),
+        ("Sentence", card["sentence"]),
+        ("Method", claim["method"]),
+    )
     yield from (("Arch", claim["arch"]), ("Data", claim["data"]), ("Accuracy", accuracies(claim["headline_acc"])))
     for name, values in claim["frozen"].items():
         yield f"Frozen_{name}", accuracies(values)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-NOTHING = "–"
-WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
+EMPTY_CELL = "–"
+_WORDS = {"invalid": "INVALID", "missing": "NOT MEASURED"}
 _SIZED = re.compile(r"(?<![\w.=])(?<!± )(?:\d(?:\.\d+)?e[+-]?\d+|0\.000\d*[1-9]\d*)(?![\w.]*[\da-wyz_])(?! ±)")
 """A number with a power of ten, or one that reads better with it. A mean and its spread keep one format, and what users
 type (`penalty=0.0001`) is left as typed."""
@@ -49,10 +49,10 @@ def _sized(value: Decimal) -> str:
     return f"{digits}e{int(power)}"
 
 
-def number(given: Mapping[str, Any], spec: str) -> Cell:
+def number_text(given: Mapping[str, Any], spec: str) -> Cell:
     """A number of the card: its value, or INVALID / NOT MEASURED; both with their reason."""
     if given["status"] != "ok":
-        return Cell(WORDS[given["status"]], None, given["reason"])
+        return Cell(_WORDS[given["status"]], None, given["reason"])
     return Cell(format(given["value"], spec), given["value"], given["reason"])
 
 
@@ -62,12 +62,12 @@ def counted(n: int, what: str) -> str:
 
 
 def maybe(value: float | None, spec: str, unit: str = "") -> str:
-    return NOTHING if value is None else f"{value:{spec}} {unit}".strip()
+    return EMPTY_CELL if value is None else f"{value:{spec}} {unit}".strip()
 
 
 def interval(given: Sequence[float] | None, spec: str, unit: str = "") -> str:
     if given is None:
-        return NOTHING
+        return EMPTY_CELL
     low, high = (format(end, spec) for end in given)
     return f"[{low}, {high}] {unit}".strip()
 
@@ -85,19 +85,21 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(item, Mapping) and any(isinstance(inner, Mapping) for inner in item.values()):
             lines += flat(item, f"{name}.")
         elif isinstance(item, Mapping):
-            lines.append((name, ", ".join(f"{inner}={plain(found)}" for inner, found in item.items()) or NOTHING))
+            lines.append(
+                (name, ", ".join(f"{inner}={plain_text(found)}" for inner, found in item.items()) or EMPTY_CELL)
+            )
         else:
-            lines.append((name, plain(item)))
+            lines.append((name, plain_text(item)))
     return lines
 
 
-def plain(value: Any) -> str:
+def plain_text(value: Any) -> str:
     if value is None:
         return "not recorded"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(plain, value)) or NOTHING
+        return ", ".join(map(plain_text, value)) or EMPTY_CELL
     if isinstance(value, float):
         return f"{value:.10g}"  # 0.1 + 0.2 is 0.3 to a reader; the card's JSON keeps every digit.
     return str(value)

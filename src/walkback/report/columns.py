@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 LINE = 76
 """Letters that fit side by side on the narrowest common page (345 pt wide) at \\scriptsize."""
-FEW, LINE_OF_FEW = 4, 66
+_FEW, LINE_OF_FEW = 4, 66
 """A table of few columns is set larger (`latex.laid_out`), so fewer letters fit."""
-BROAD = 1.4
+_BROAD = 1.4
 """The width of a capital, or of a sign as wide, in letters."""
 GAP = 1.6
 """The space between two columns, in letters."""
@@ -48,11 +48,11 @@ def _layout(least: Sequence[float], whole: Sequence[float]) -> str:
 
 
 def _line(columns: int) -> int:
-    return LINE if columns > FEW else LINE_OF_FEW
+    return LINE if columns > _FEW else LINE_OF_FEW
 
 
 def _width(text: str) -> float:
-    return sum(BROAD if letter.isupper() or letter in "mw%@‖±×≥≤→" else 1 for letter in text)
+    return sum(_BROAD if letter.isupper() or letter in "mw%@‖±×≥≤→" else 1 for letter in text)
 
 
 def _total(widths: Sequence[float]) -> float:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from walkback.report.cells import size
-from walkback.report.study_report import Figure, Grid, Plot, Series
+from walkback.report.study_report import CellGrid, Figure, Plot, Series
 
-Axes = Any
+_Axes = Any
 """matplotlib is imported when something is drawn."""
 
 # Okabe and Ito's palette, told apart by every common kind of colour vision; each with its own dash and marker too.
-LOOKS: dict[str, tuple[str, str, str]] = {
+LINE_STYLES: dict[str, tuple[str, str, str]] = {
     "BP": ("#000000", "-", "o"),
     "FA": ("#0072B2", "--", "s"),
     "DFA": ("#D55E00", "-", "^"),
@@ -33,7 +33,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "--", "oo")
 LONG_TICKS = 36
 """Letters that fit below a plot side by side; more are written aslant."""
-VERDICTS = {
+_VERDICTS = {
     "trustworthy": ("#FFFFFF", "", "✓"),
     "walked_back": ("#D55E00", "//", "✗"),
     "inconclusive": ("#DDDDDD", "..", "?"),
@@ -58,12 +58,12 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "walkback",
     "pdf.fonttype": 42,
 }
-WIDTH, HEIGHT = 3.4, 2.4
+_WIDTH, _HEIGHT = 3.4, 2.4
 """Inches of one plot."""
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """How a series is drawn: in colour, and told apart without it."""
 
     colour: str
@@ -80,13 +80,13 @@ def draw(figure: Figure, form: str) -> bytes:
 
     columns = max(1, min(figure.columns, len(figure.plots)))
     rows = max(1, math.ceil(len(figure.plots) / columns))
-    looks = looks_of(figure)
+    looks = line_styles_of(figure)
     with mpl.rc_context(STYLE):
-        canvas = Canvas(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
+        canvas = Canvas(figsize=(_WIDTH * columns, _HEIGHT * rows), layout="constrained")
         FigureCanvasAgg(canvas)
         axes = canvas.subplots(rows, columns, squeeze=False).flatten()
         for plot, where in zip(figure.plots, axes, strict=False):
-            if isinstance(plot, Grid):
+            if isinstance(plot, CellGrid):
                 _grid(plot, where)
             else:
                 _plot(plot, looks, where)
@@ -101,7 +101,7 @@ def draw(figure: Figure, form: str) -> bytes:
     return re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", buffer.getvalue()) if form == "svg" else buffer.getvalue()
 
 
-def looks_of(figure: Figure) -> dict[str, Look]:
+def line_styles_of(figure: Figure) -> dict[str, LineStyle]:
     """A look for each label of a figure, the same in all its plots; no two have the same dash and marker.
 
     A style of the list keeps its looks; where two labels ask for the same one, the second has its colour only.
@@ -112,16 +112,16 @@ def looks_of(figure: Figure) -> dict[str, Look]:
         if isinstance(plot, Plot)
         for series in plot.series
     }
-    named = dict.fromkeys(LOOKS[style][1:] for style in styles.values() if style in LOOKS)
+    named = dict.fromkeys(LINE_STYLES[style][1:] for style in styles.values() if style in LINE_STYLES)
     spare = (pair for pair in _pairs() if pair not in named)
-    found: dict[str, Look] = {}
+    found: dict[str, LineStyle] = {}
     taken: set[tuple[str, str]] = set()
     for index, (label, style) in enumerate(styles.items()):
-        colour, *pair = LOOKS.get(style, (COLOURS[index % len(COLOURS)], "", ""))
-        if style not in LOOKS or tuple(pair) in taken:
+        colour, *pair = LINE_STYLES.get(style, (COLOURS[index % len(COLOURS)], "", ""))
+        if style not in LINE_STYLES or tuple(pair) in taken:
             pair = list(next(spare))
         taken.add((pair[0], pair[1]))
-        found[label] = Look(colour, pair[0], pair[1], HATCHES[index % len(HATCHES)])
+        found[label] = LineStyle(colour, pair[0], pair[1], HATCHES[index % len(HATCHES)])
     return found
 
 
@@ -133,7 +133,7 @@ def _pairs() -> Iterator[tuple[str, str]]:
                 yield DASHES[(index + turn) % len(DASHES)], marker
 
 
-def _plot(plot: Plot, looks: Mapping[str, Look], where: Axes) -> None:
+def _plot(plot: Plot, looks: Mapping[str, LineStyle], where: _Axes) -> None:
     drawn = [_series(series, index, plot, looks[series.label], where) for index, series in enumerate(plot.series)]
     if not any(drawn):
         _say_nothing(where)
@@ -173,11 +173,11 @@ def _plain_powers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _say_nothing(where: Axes) -> None:
+def _say_nothing(where: _Axes) -> None:
     where.text(0.5, 0.5, "nothing to draw", transform=where.transAxes, ha="center", va="center", color="#555555")
 
 
-def _series(series: Series, index: int, plot: Plot, look: Look, where: Axes) -> bool:
+def _series(series: Series, index: int, plot: Plot, look: LineStyle, where: _Axes) -> bool:
     """Draw what can be drawn; False where that is nothing."""
     kept = [
         i
@@ -202,7 +202,7 @@ def _series(series: Series, index: int, plot: Plot, look: Look, where: Axes) -> 
     return bool(kept)
 
 
-def _ends(ends: Sequence[tuple[float, Any, Any]], series: Series, look: Look, where: Axes) -> None:
+def _ends(ends: Sequence[tuple[float, Any, Any]], series: Series, look: LineStyle, where: _Axes) -> None:
     """A band around a line, or a bar through a point."""
     if not ends:
         return
@@ -217,7 +217,7 @@ def _can_be_drawn(value: float | None, log: bool) -> bool:
     return value is not None and math.isfinite(value) and (value > 0 or not log)
 
 
-def _grid(grid: Grid, where: Axes) -> None:
+def _grid(grid: CellGrid, where: _Axes) -> None:
     from matplotlib.patches import Rectangle
 
     where.set_title(grid.title)
@@ -226,7 +226,7 @@ def _grid(grid: Grid, where: Axes) -> None:
         return
     for row, words in enumerate(grid.cells):
         for column, word in enumerate(words):
-            colour, hatch, sign = VERDICTS.get(word, ("#FFFFFF", "", word))
+            colour, hatch, sign = _VERDICTS.get(word, ("#FFFFFF", "", word))
             box = Rectangle((column, row), 1, 1, facecolor=colour, hatch=hatch, edgecolor="#666666", linewidth=0.5)
             where.add_patch(box)
             where.text(column + 0.5, row + 0.5, sign, ha="center", va="center", fontsize=8)
@@ -238,16 +238,16 @@ def _grid(grid: Grid, where: Axes) -> None:
     where.spines[:].set_visible(False)
 
 
-def _legend(figure: Figure, looks: Mapping[str, Look], canvas: Any) -> None:
+def _legend(figure: Figure, looks: Mapping[str, LineStyle], canvas: Any) -> None:
     """One legend below all plots, each label once."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: dict[str, Any] = {}
     for plot in figure.plots:
-        if isinstance(plot, Grid):
+        if isinstance(plot, CellGrid):
             words = {word for row in plot.cells for word in row}
-            for word, (colour, hatch, sign) in VERDICTS.items():
+            for word, (colour, hatch, sign) in _VERDICTS.items():
                 label = f"{sign} {word.replace('_', ' ')}"
                 if word in words:
                     handles.setdefault(label, Patch(facecolor=colour, hatch=hatch, edgecolor="#666666", label=label))
@@ -267,5 +267,5 @@ def _legend(figure: Figure, looks: Mapping[str, Look], canvas: Any) -> None:
 
 def in_order(values: Sequence[str]) -> list[str]:
     """Methods in the order of the style's list, others after them."""
-    known = list(LOOKS)
+    known = list(LINE_STYLES)
     return sorted(values, key=lambda value: (known.index(value) if value in known else len(known), value))

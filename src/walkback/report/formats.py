@@ -12,11 +12,11 @@ from walkback.report.markdown import markdown
 from walkback.report.sections import Card
 
 
-def as_json(card: Card) -> str:
+def card_json(card: Card) -> str:
     return json.dumps(card, indent=1, allow_nan=False) + "\n"
 
 
-FORMATS: dict[str, Callable[[Card], str]] = {"md": markdown, "tex": latex, "html": html, "json": as_json}
+FORMATS: dict[str, Callable[[Card], str]] = {"md": markdown, "tex": latex, "html": html, "json": card_json}
 PAGES = ("md", "tex", "html")
 """Those that are read by people."""
 

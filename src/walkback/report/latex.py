@@ -84,18 +84,18 @@ def latex(card: Card) -> str:
     shown = view(card)
     macros = {macro(name): text for name, text in shown.numbers}
     parts = [
-        f"% Written by walkback {escape(shown.version)}.",
+        f"% Written by walkback {latex_escape(shown.version)}.",
         r"% Needs \usepackage{booktabs} and \usepackage[T1]{fontenc}.",
         # \let first, so that a second card in the same paper replaces the numbers instead of stopping the run.
-        *(f"\\let{name}\\relax\\newcommand{{{name}}}{{{escape(text)}}}" for name, text in macros.items()),
+        *(f"\\let{name}\\relax\\newcommand{{{name}}}{{{latex_escape(text)}}}" for name, text in macros.items()),
         "",
         # Hashes and paths break badly: wide spaces are better than words in the margin.
         "\\begingroup\\sloppy",
-        f"\\section*{{{escape(shown.title)}: {escape(shown.word)}}}",
+        f"\\section*{{{latex_escape(shown.title)}: {latex_escape(shown.word)}}}",
         f"\\textbf{{{breakable(shown.why)}}}",
         "",
         *(f"{breakable(line)}\\par" for line in (*shown.beside, shown.facts)),
-        *(line for section in shown.sections for line in laid_out(section)),
+        *(line for section in shown.sections for line in latex_table(section)),
         "\\par\\endgroup",
     ]
     return "\n".join(parts) + "\n"
@@ -108,7 +108,7 @@ def macro(name: str) -> str:
     return "\\wb" + "".join(word[0].upper() + word[1:] for word in words)
 
 
-def escape(text: str) -> str:
+def latex_escape(text: str) -> str:
     """Plain text: no character of it is a command, and none is left out in silence."""
     escaped = "".join(map(_escaped, " ".join(text.split())))
     return re.sub(r"-(?=-)", "-{}", escaped)  # Two hyphens would become a dash.
@@ -124,17 +124,17 @@ def _escaped(character: str) -> str:
 
 def breakable(text: str) -> str:
     """The same, with places where a hash or a run's name may be broken; they print nothing."""
-    return " ".join(_broken(word) if len(word) > LONG else escape(word) for word in text.split())
+    return " ".join(_broken(word) if len(word) > LONG else latex_escape(word) for word in text.split())
 
 
 def _broken(word: str) -> str:
     pieces = re.split(r"(?<=[/_=+,:])|(?<=[0-9a-f]{16})", word)
-    return r"\allowbreak{}".join(escape(piece) for piece in pieces if piece)
+    return r"\allowbreak{}".join(latex_escape(piece) for piece in pieces if piece)
 
 
-def laid_out(section: Section, columns: str = "") -> Iterable[str]:
+def latex_table(section: Section, columns: str = "") -> Iterable[str]:
     """One section: its heading, its rows and its reasons; `columns` are a table's, if not the usual ones."""
-    yield from ("", f"\\subsection*{{{escape(section.title)}}}")
+    yield from ("", f"\\subsection*{{{latex_escape(section.title)}}}")
     if section.kind == "table":
         usual = COLUMNS.get(section.id, "l" * len(section.heads))
         size = "scriptsize" if len(section.heads) > 4 else "footnotesize"

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from walkback.judge.audit_table import Panel, panel
+from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.card import read_card
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, UNNAMED
 from walkback.report import latex, markdown
@@ -33,7 +33,7 @@ class Column:
         return self.name + BETTER[self.better]
 
 
-NUMBERS = (
+OVERVIEW_NUMBERS = (
     Column("method"),
     Column("seeds", number=True),
     Column("accuracy", number=True, better="up"),
@@ -46,9 +46,9 @@ NUMBERS = (
     Column("deep_mean", number=True, better="up"),
     Column("z", number=True, better="up"),
 )
-PARTS = {"Accuracy": 5, "Margins": 7, "Measurements": len(NUMBERS)}
+_PARTS = {"Accuracy": 5, "Margins": 7, "Measurements": len(OVERVIEW_NUMBERS)}
 """Where the table is cut if it is too wide: each part's name and its end; verdicts come last."""
-SEVERAL = (
+_SEVERAL = (
     "Of several seeds: growth, |g_L| and z from the smallest to the largest; deep_mean as mean ± standard deviation "
     "(ddof = 1); a verdict is the worst of its seeds'; an alignment stands where it stands in every seed.",
     "Depth is judged over seeds and corrected (Holm) for the number of methods in the table.",
@@ -64,7 +64,7 @@ class Overview:
     notes: tuple[tuple[str, str], ...]
     facts: tuple[str, ...]
     """What the columns are; said with every table, wherever it is quoted."""
-    panel: Panel
+    audit_table: AuditTable
     """What the rows were made from."""
 
     def section(self, title: str, first: int, last: int, notes: bool = True) -> Section:
@@ -76,7 +76,7 @@ class Overview:
 
     def parts(self) -> list[Section]:
         """The table cut into narrower ones; the reasons stand below the measurements."""
-        ends = {**PARTS, "Verdicts": len(self.columns)}
+        ends = {**_PARTS, "Verdicts": len(self.columns)}
         starts = [1, *ends.values()]
         return [
             self.section(title, first, last, notes=title == "Measurements")
@@ -104,8 +104,8 @@ def _aligned(section: Section) -> list[str]:
 def overview_markdown(cards: Sequence[Card]) -> str:
     """The table as Markdown."""
     shown = overview(cards)
-    lines = markdown.laid_out(shown.section("Overview", 0, len(shown.columns)))
-    return "\n".join([*lines[1:], "", *(f"- {markdown.escape(line)}" for line in shown.facts)]) + "\n"
+    lines = markdown.markdown_table(shown.section("Overview", 0, len(shown.columns)))
+    return "\n".join([*lines[1:], "", *(f"- {markdown.markdown_escape(line)}" for line in shown.facts)]) + "\n"
 
 
 def overview_latex(cards: Sequence[Card]) -> str:
@@ -117,8 +117,8 @@ def overview_latex(cards: Sequence[Card]) -> str:
     parts = [
         r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
         "\\begingroup\\sloppy",
-        *(line for part in numbers for line in latex.laid_out(part, name + "l" * (len(part.heads) - 1))),
-        *latex.laid_out(verdicts, name + words % (0.76 / texts) * texts),
+        *(line for part in numbers for line in latex.latex_table(part, name + "l" * (len(part.heads) - 1))),
+        *latex.latex_table(verdicts, name + words % (0.76 / texts) * texts),
         *(f"{latex.breakable(line)}\\par" for line in shown.facts),
         "\\par\\endgroup",
     ]
@@ -128,10 +128,10 @@ def overview_latex(cards: Sequence[Card]) -> str:
 def overview(cards: Sequence[Card]) -> Overview:
     """Every cell of the table, a row for each method; a damaged card is refused."""
     cards = [read_card(card) for card in cards]
-    table = panel(cards)
+    table = make_audit_table(cards)
     editions = tuple(table.rows[0].rulings)
     places = list(dict.fromkeys(row.place for row in table.rows))
-    columns = NUMBERS + tuple(map(Column, (*(f"edition {name}" for name in editions), *CLAIMS)))
+    columns = OVERVIEW_NUMBERS + tuple(map(Column, (*(f"edition {name}" for name in editions), *CLAIMS)))
     rows = tuple(cells_of(row, named=len(places) > 1) for row in table.rows)
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -155,7 +155,7 @@ def overview(cards: Sequence[Card]) -> Overview:
             "reference gradient (D2). deep_mean: mean cosine over layers that train a block; z: how many standard "
             f"deviations of randomly rotated credit it lies above its null, {nulls} or more to stand.",
             "↑ larger is better, ↓ smaller is better. FAIL: the check on that number is raised.",
-            *(SEVERAL if any(len(row.cards) > 1 for row in table.rows) else ()),
+            *(_SEVERAL if any(len(row.cards) > 1 for row in table.rows) else ()),
         ),
-        panel=table,
+        audit_table=table,
     )

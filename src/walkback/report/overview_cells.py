@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from walkback.judge.audit_table import Row, Ruling
+from walkback.judge.audit_table import AuditRow, EditionRuling
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, UNNAMED
 from walkback.judge.statistics import paired_margin
-from walkback.report.cells import Cell, interval, number
-from walkback.report.sections import VERDICTS, Card
+from walkback.report.cells import Cell, interval, number_text
+from walkback.report.sections import VERDICT_WORDS, Card
 
 CLAIMS = ("alignment", "depth")
 
 
-def cells_of(row: Row, named: bool) -> tuple[Cell, ...]:
+def cells_of(row: AuditRow, named: bool) -> tuple[Cell, ...]:
     """In the order of the table's columns."""
     # Accuracies and their margin are over all seeds and the same on each seed's card.
     card = row.cards[0]
@@ -59,7 +59,7 @@ def _over_seeds(checks: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def _mean_number(given: Sequence[Mapping[str, Any]]) -> Cell:
-    cells = [number(each, "+.3f") for each in given]
+    cells = [number_text(each, "+.3f") for each in given]
     bad = [cell for cell in cells if cell.value is None]
     if len(cells) == 1 or bad:
         return (bad or cells)[0]
@@ -69,7 +69,7 @@ def _mean_number(given: Sequence[Mapping[str, Any]]) -> Cell:
 
 def _scores(given: Sequence[Mapping[str, Any]], said: str) -> Cell:
     """The smallest to the largest score: each seed's must pass. A reason that was just `said` is not repeated."""
-    bad = [number(each, ".1f") for each in given if each["status"] != "ok"]
+    bad = [number_text(each, ".1f") for each in given if each["status"] != "ok"]
     if bad:
         return Cell(bad[0].text, None, "" if bad[0].reason == said else bad[0].reason)
     values = [each["value"] for each in given]
@@ -77,10 +77,10 @@ def _scores(given: Sequence[Mapping[str, Any]], said: str) -> Cell:
     return Cell(" to ".join(ends), min(values))
 
 
-def _ruled(ruling: Ruling) -> Cell:
+def _ruled(ruling: EditionRuling) -> Cell:
     by = f" ({', '.join(ruling.decided_by)})" if ruling.decided_by else ""
     share = "" if ruling.like == ruling.seeds else f" in {ruling.like} of {ruling.seeds} seeds"
-    return Cell(f"{VERDICTS[ruling.outcome]}{by}{share}")
+    return Cell(f"{VERDICT_WORDS[ruling.outcome]}{by}{share}")
 
 
 def _mean(seeds: Sequence[float] | None) -> Cell:

@@ -15,8 +15,8 @@ from walkback.judge.card import read_card
 from walkback.judge.checklist import TODO
 from walkback.report import latex, markdown
 from walkback.report import sections as parts
-from walkback.report.cells import counted, interval, maybe, plain
-from walkback.report.sections import SHELLS, VERDICTS, Card
+from walkback.report.cells import counted, interval, maybe, plain_text
+from walkback.report.sections import SHELL_NAMES, VERDICT_WORDS, Card
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Method:
 
 def reporting(cards: Sequence[Card], form: str) -> str:
     """The template and the checklist of every method among the cards, as `text`, `md`, `tex` or `json`."""
-    return FORMS[form](methods_of(cards))
+    return _FORMS[form](reported_methods(cards))
 
 
-def methods_of(cards: Sequence[Card]) -> list[Method]:
+def reported_methods(cards: Sequence[Card]) -> list[Method]:
     """Cards of one method, network, data set and recipe belong together: they differ in their seeds."""
     groups: dict[str, list[Card]] = {}
     for card in map(read_card, cards):
@@ -85,7 +85,7 @@ def answer(card: Card, question: str) -> str:
 
 
 def _known(value: Any) -> str:
-    return TODO if value is None or value == "" else plain(value)
+    return TODO if value is None or value == "" else plain_text(value)
 
 
 def _method_sentence(card: Card) -> str:
@@ -178,7 +178,7 @@ def _nulls(card: Card) -> str:
 
 def _baselines(card: Card) -> str:
     claim = card["claim"]
-    said = [f"{SHELLS[name]} ({name}) {_spread(values)}" for name, values in claim["frozen"].items() if values]
+    said = [f"{SHELL_NAMES[name]} ({name}) {_spread(values)}" for name, values in claim["frozen"].items() if values]
     shells = "; ".join(said) or f"frozen blocks {TODO}"
     bp = _spread(claim["bp_acc"]) if claim["bp_acc"] else TODO
     decides = f" {claim['null']} decides." if claim["frozen"] else ""
@@ -195,7 +195,7 @@ def _checks(card: Card) -> str:
 
 def _verdicts(card: Card) -> str:
     said = [
-        f"{name}: {VERDICTS[found['verdict']].lower()} ({found['sentence']})"
+        f"{name}: {VERDICT_WORDS[found['verdict']].lower()} ({found['sentence']})"
         for name, found in card["verdicts"].items()
     ]
     claims = [f"{name} {found['shown']}" for name, found in card["claims"].items()]
@@ -241,11 +241,12 @@ def _text(methods: Sequence[Method]) -> str:
 def _markdown(methods: Sequence[Method]) -> str:
     lines: list[str] = []
     for method in methods:
-        lines += [f"## How we measured: {markdown.escape(method.title)}", ""]
-        lines += [f"- **{about}**: {markdown.escape(text)}" for about, text in method.sentences]
-        lines += ["", f"## Checklist: {markdown.escape(method.title)}", ""]
+        lines += [f"## How we measured: {markdown.markdown_escape(method.title)}", ""]
+        lines += [f"- **{about}**: {markdown.markdown_escape(text)}" for about, text in method.sentences]
+        lines += ["", f"## Checklist: {markdown.markdown_escape(method.title)}", ""]
         lines += [
-            f"- **{markdown.escape(question)}**: {markdown.escape(found)}" for question, found in method.checklist
+            f"- **{markdown.markdown_escape(question)}**: {markdown.markdown_escape(found)}"
+            for question, found in method.checklist
         ]
         lines += [""]
     return "\n".join(lines)
@@ -266,7 +267,7 @@ def _json(methods: Sequence[Method]) -> str:
     return json.dumps([method.to_json() for method in methods], indent=1, allow_nan=False) + "\n"
 
 
-FORMS: dict[str, Callable[[Sequence[Method]], str]] = {
+_FORMS: dict[str, Callable[[Sequence[Method]], str]] = {
     "text": _text,
     "md": _markdown,
     "tex": _latex,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from walkback.core.files import explained, write_atomic
+from walkback.core.files import friendly_os_errors, write_atomic
 from walkback.report.formats import PAGES, render
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def save_card(report: DiagnosticReport, folder: Path, forms: Sequence[str] = PAG
     # All is made before anything is written, and the card comes last: pages never lag behind it.
     texts = {folder / f"report.{form}": render(card, form) for form in forms}
     texts[folder / CARD] = json.dumps(card, allow_nan=False)
-    with explained(folder, "create"):
+    with friendly_os_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         write_atomic(path, text.encode())

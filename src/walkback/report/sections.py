@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from walkback.report.cells import NOTHING, Cell, accuracies, counted, flat, interval, maybe, number
+from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text
 
 Card = Mapping[str, Any]
 
-VERDICTS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
-SHELLS = {
+VERDICT_WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
+SHELL_NAMES = {
     "method_shell": "frozen blocks, rest by the method",
     "bp_shell": "frozen blocks, rest by backprop",
     "unnamed": "frozen blocks, shell unnamed",
@@ -60,24 +60,24 @@ def pairs(name: str, title: str, rows: Iterable[tuple[str, str]]) -> Section:
     return Section(name, title, "pairs", tuple(rows))
 
 
-def claim(card: Card) -> list[tuple[str, str]]:
+def claim_rows(card: Card) -> list[tuple[str, str]]:
     claim = card["claim"]
     rows = [("method", claim["method"]), ("architecture", claim["arch"]), ("data", claim["data"])]
     rows += [("data digest", claim["digest"]), *([("notes", claim["notes"])] if claim["notes"] else [])]
     rows.append(("accuracy", accuracies(claim["headline_acc"])))
     for name, values in claim["frozen"].items():
         deciding = ", decides D3" if name == claim["null"] else ""
-        rows.append((SHELLS[name], f"{accuracies(values)} ({name}{deciding})"))
+        rows.append((SHELL_NAMES[name], f"{accuracies(values)} ({name}{deciding})"))
     rows += [("backprop accuracy", accuracies(claim["bp_acc"])), ("alignment (A1)", aligned(card).full)]
     for name, edition in card["verdicts"].items():
         by = f", decided by {', '.join(edition['decided_by'])}" if edition["decided_by"] else ""
         here = ", the verdict of this card" if name == card["protocol"] else ""
-        rows.append((f"edition {name}", f"{VERDICTS[edition['verdict']]}{by}{here}"))
+        rows.append((f"edition {name}", f"{VERDICT_WORDS[edition['verdict']]}{by}{here}"))
     return rows
 
 
 def aligned(card: Card) -> Cell:
-    return number(card["claim"]["alignment"], "+.3f")
+    return number_text(card["claim"]["alignment"], "+.3f")
 
 
 def measured(check: Card) -> str:
@@ -89,7 +89,9 @@ def measured(check: Card) -> str:
 
 def limit(check: Card) -> str:
     return (
-        NOTHING if check["threshold"] is None else f"{'>' if check['side'] == 'above' else '<'} {check['threshold']:g}"
+        EMPTY_CELL
+        if check["threshold"] is None
+        else f"{'>' if check['side'] == 'above' else '<'} {check['threshold']:g}"
     )
 
 
@@ -114,7 +116,7 @@ def checks(checks: Sequence[Card], confidence: float) -> Section:
     return Section("checks", "Checks", "table", tuple(rows), heads, tuple(notes))
 
 
-def layer(layer: Card, null_z: float) -> LayerView:
+def layer_view(layer: Card, null_z: float) -> LayerView:
     cos64, credit = layer["cos64"], layer["credit"]
     known = cos64 is not None and cos64["median"] is not None
     replay = (
@@ -125,12 +127,12 @@ def layer(layer: Card, null_z: float) -> LayerView:
     null_std = None if credit is None else credit["null_std"]
     return LayerView(
         index=layer["layer"],
-        hidden=number(layer["hidden_norm"], ".3g"),
-        grad=number(layer["grad_norm_128"], ".3g"),
+        hidden=number_text(layer["hidden_norm"], ".3g"),
+        grad=number_text(layer["grad_norm_128"], ".3g"),
         replay=replay,
         credit=Cell("NOT MEASURED", None, "no credit was measured")
         if credit is None
-        else number(credit["cos"], "+.3f"),
+        else number_text(credit["cos"], "+.3f"),
         band=None if null_std is None else null_z * null_std,
         label="none" if credit is None else credit["label"],
     )
@@ -141,7 +143,7 @@ def layers(stored: Sequence[Card], layers: Sequence[LayerView]) -> Section:
     rows = []
     reasons: dict[tuple[str, str], list[str]] = {}
     for raw, layer in zip(stored, layers, strict=True):
-        z = Cell(NOTHING) if raw["credit"] is None else number(raw["credit"]["z"], ".1f")
+        z = Cell(EMPTY_CELL) if raw["credit"] is None else number_text(raw["credit"]["z"], ".1f")
         rows.append(
             (
                 str(layer.index),
@@ -151,9 +153,9 @@ def layers(stored: Sequence[Card], layers: Sequence[LayerView]) -> Section:
                 raw["direction"]["status"],
                 raw["clamp"]["status"],
                 layer.credit.text,
-                NOTHING if layer.band is None else f"±{layer.band:.3f}",
+                EMPTY_CELL if layer.band is None else f"±{layer.band:.3f}",
                 z.text,
-                NOTHING if layer.label == "none" else layer.label,
+                EMPTY_CELL if layer.label == "none" else layer.label,
             )
         )
         cells = {"|h|": layer.hidden, "|g|": layer.grad, "cos(g32, g64)": layer.replay, "cosine": layer.credit}
@@ -170,10 +172,10 @@ def layers(stored: Sequence[Card], layers: Sequence[LayerView]) -> Section:
 
 
 def aggregate(name: str, given: Card) -> Cell:
-    return number(given, ".1f" if name.endswith("_z") else "+.3f" if name != "concentration" else ".3f")
+    return number_text(given, ".1f" if name.endswith("_z") else "+.3f" if name != "concentration" else ".3f")
 
 
-def aggregates(given: Card) -> Section:
+def aggregate_rows(given: Card) -> Section:
     cells = {name: aggregate(name, found) for name, found in given.items()}
     reasons: dict[str, list[str]] = {}
     for name, cell in cells.items():
@@ -192,7 +194,7 @@ def claims(claims: Card) -> Section:
     return Section("claims", "What may be claimed", "table", tuple(rows), ("claim", "outcome", "why"))
 
 
-def statistics(s: Card) -> list[tuple[str, str]]:
+def statistics_rows(s: Card) -> list[tuple[str, str]]:
     pairing = s["pairing"] if s["pairing"].startswith("by") else "not paired"
     return [
         ("n", f"{counted(s['n'], s['counts'])}, {pairing}"),
@@ -204,7 +206,7 @@ def statistics(s: Card) -> list[tuple[str, str]]:
     ]
 
 
-def provenance(card: Card) -> list[tuple[str, str]]:
+def provenance_rows(card: Card) -> list[tuple[str, str]]:
     m = card["measured"]
     rows = [("walkback", card["walkback"]), ("card hash", card["hash"])]
     rows.append(
@@ -213,6 +215,6 @@ def provenance(card: Card) -> list[tuple[str, str]]:
     named = {"pool": m["pool"], "credit site": m["site"], "sample hash": m["sample_hash"]}
     rows += [(name, value) for name, value in named.items() if value]
     rows += [("found", line) for line in m["found"]]
-    rows += [("error norm", number(m["error_norm"], ".3g").full)]
-    rows += [("deepest gradient / error norm", number(m["grad_over_error"], ".3g").full)]
+    rows += [("error norm", number_text(m["error_norm"], ".3g").full)]
+    rows += [("deepest gradient / error norm", number_text(m["grad_over_error"], ".3g").full)]
     return rows + flat(card["provenance"])

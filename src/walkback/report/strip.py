@@ -13,21 +13,21 @@ from walkback.report.cards import View
 from walkback.report.cells import Cell
 from walkback.report.sections import LayerView
 
-WIDTH, HEIGHT = 220, 160
-LEFT, RIGHT, TOP, BOTTOM = 34, 6, 26, 34
-TICKS = 4
-ROOM = 12
+_WIDTH, _HEIGHT = 220, 160
+_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 6, 26, 34
+_TICKS = 4
+_ROOM = 12
 """Left free below the lowest value, for the crosses of layers without one."""
-LOWEST = HEIGHT - BOTTOM - 2
+LOWEST = _HEIGHT - _BOTTOM - 2
 """Where those crosses stand."""
-LETTER = 6.6
+_LETTER = 6.6
 """About the width of a letter that is shown on pointing at a layer."""
-SMALLEST = 1e-300
+_SMALLEST = 1e-300
 """What a logarithm shows a zero as; its own value is in its title."""
 
 
 @dataclass(frozen=True)
-class Panel:
+class StripPanel:
     """One plot: what it shows of each layer, and its vertical axis."""
 
     title: str
@@ -39,7 +39,7 @@ class Panel:
     def y(self, value: float) -> float:
         at = _log(value) if self.log else value
         share = (min(max(at, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM - ROOM) - ROOM, 1)
+        return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM - _ROOM) - _ROOM, 1)
 
 
 def strip(view: View) -> list[Markup]:
@@ -52,15 +52,17 @@ def strip(view: View) -> list[Markup]:
     if any(layer.label != "none" for layer in layers):
         highest += 0.2 * (highest - lowest)  # Room for the labels above their points.
     return [
-        _drawn(Panel("‖h‖, log scale", lambda x: x.hidden, *_decades(hidden), log=True), layers),
+        _drawn(StripPanel("‖h‖, log scale", lambda x: x.hidden, *_decades(hidden), log=True), layers),
         _drawn(
-            Panel("‖g‖ @128, log scale", lambda x: x.grad, *_decades([*grads, view.floor]), log=True),
+            StripPanel("‖g‖ @128, log scale", lambda x: x.grad, *_decades([*grads, view.floor]), log=True),
             layers,
             floor=(view.floor, view.floor_text),
         ),
-        _drawn(Panel("cos(g32, g64)", lambda x: x.replay, -1.0 if min(replays, default=0) < 0 else 0.0, 1.0), layers),
         _drawn(
-            Panel(f"credit cosine, null ±{view.band_text} sd", lambda x: x.credit, lowest, highest),
+            StripPanel("cos(g32, g64)", lambda x: x.replay, -1.0 if min(replays, default=0) < 0 else 0.0, 1.0), layers
+        ),
+        _drawn(
+            StripPanel(f"credit cosine, null ±{view.band_text} sd", lambda x: x.credit, lowest, highest),
             layers,
             credit=True,
         ),
@@ -68,24 +70,24 @@ def strip(view: View) -> list[Markup]:
 
 
 def _drawn(
-    panel: Panel, layers: Sequence[LayerView], floor: tuple[float, str] | None = None, credit: bool = False
+    audit_table: StripPanel, layers: Sequence[LayerView], floor: tuple[float, str] | None = None, credit: bool = False
 ) -> Markup:
-    parts = [_axes(panel, layers)]
+    parts = [_axes(audit_table, layers)]
     if credit:
-        parts.append(_band(panel, layers))
+        parts.append(_band(audit_table, layers))
     if floor:
-        y = panel.y(floor[0])
-        parts.append(_line(LEFT, y, WIDTH - RIGHT, y, "floor"))
+        y = audit_table.y(floor[0])
+        parts.append(_line(_LEFT, y, _WIDTH - _RIGHT, y, "floor"))
         # Above its line, unless there is no room there.
-        beside = y - 4 if y - TOP > 14 else y + 12
-        parts.append(_text(WIDTH - RIGHT, beside, f"floor {floor[1]}", "end", "small warn"))
-    points = [(_x(layer, layers), panel.what(layer), layer) for layer in layers]
+        beside = y - 4 if y - _TOP > 14 else y + 12
+        parts.append(_text(_WIDTH - _RIGHT, beside, f"floor {floor[1]}", "end", "small warn"))
+    points = [(_x(layer, layers), audit_table.what(layer), layer) for layer in layers]
     runs: list[list[str]] = [[]]
     for x, cell, _ in points:
         if cell.value is None:
             runs.append([])  # A line across a missing value would invent it.
         else:
-            runs[-1].append(f"{x},{panel.y(cell.value)}")
+            runs[-1].append(f"{x},{audit_table.y(cell.value)}")
     parts += [Markup('<polyline class="curve" points="{}"/>').format(" ".join(run)) for run in runs if len(run) > 1]
     radius = 4 if len(layers) <= 12 else 2.5
     for x, cell, layer in points:
@@ -94,58 +96,59 @@ def _drawn(
         else:
             kind = "dot open" if credit and layer.label != "none" else "dot"
             dot = Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>')
-            parts.append(dot.format(kind, x, panel.y(cell.value), radius))
+            parts.append(dot.format(kind, x, audit_table.y(cell.value), radius))
     if credit:
-        parts += _labels(panel, points)
+        parts += _labels(audit_table, points)
     if all(cell.value is None for _, cell, _ in points):
-        parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT / 2, points[0][1].text, "middle", "bad"))
+        parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT / 2, points[0][1].text, "middle", "bad"))
     parts += [_hit(layer, layers) for layer in layers]
     # Last, so that nothing is drawn over them.
     parts += [
-        _tip(x, LOWEST if cell.value is None else panel.y(cell.value), cell, layer, credit) for x, cell, layer in points
+        _tip(x, LOWEST if cell.value is None else audit_table.y(cell.value), cell, layer, credit)
+        for x, cell, layer in points
     ]
     svg = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{} by layer">{}</svg>')
-    return svg.format(WIDTH, HEIGHT, panel.title, Markup("").join(parts))
+    return svg.format(_WIDTH, _HEIGHT, audit_table.title, Markup("").join(parts))
 
 
-def _labels(panel: Panel, points: Sequence[tuple[float, Cell, LayerView]]) -> Iterable[Markup]:
+def _labels(audit_table: StripPanel, points: Sequence[tuple[float, Cell, LayerView]]) -> Iterable[Markup]:
     """Layers whose cosine follows from their construction say so; written once for neighbours of one kind."""
     before = ""
     for x, cell, layer in points:
         if layer.label not in ("none", before) and cell.value is not None:
-            y = panel.y(cell.value)
-            end = x > WIDTH / 2
+            y = audit_table.y(cell.value)
+            end = x > _WIDTH / 2
             yield _text(x + 4 if end else x - 4, y - 8, layer.label, "end" if end else "start", "small")
         before = layer.label
 
 
-def _axes(panel: Panel, layers: Sequence[LayerView]) -> Markup:
-    bottom = HEIGHT - BOTTOM
-    parts = [_text(0, 14, panel.title, "start", "name")]
-    for value, label in _log_ticks(panel) if panel.log else _ticks(panel):
-        y = panel.y(value)
-        parts += [_line(LEFT, y, WIDTH - RIGHT, y, "grid"), _text(LEFT - 6, y + 4, label, "end", "small")]
-    if not panel.log and panel.low < 0:
-        parts.append(_line(LEFT, panel.y(0), WIDTH - RIGHT, panel.y(0), "zero"))
+def _axes(audit_table: StripPanel, layers: Sequence[LayerView]) -> Markup:
+    bottom = _HEIGHT - _BOTTOM
+    parts = [_text(0, 14, audit_table.title, "start", "name")]
+    for value, label in _log_ticks(audit_table) if audit_table.log else _ticks(audit_table):
+        y = audit_table.y(value)
+        parts += [_line(_LEFT, y, _WIDTH - _RIGHT, y, "grid"), _text(_LEFT - 6, y + 4, label, "end", "small")]
+    if not audit_table.log and audit_table.low < 0:
+        parts.append(_line(_LEFT, audit_table.y(0), _WIDTH - _RIGHT, audit_table.y(0), "zero"))
     step = max(1, math.ceil(len(layers) / 9))
     for layer in layers[::step]:
         parts.append(_text(_x(layer, layers), bottom + 16, str(layer.index), "middle", "small"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, "layer", "middle", "small"))
+    parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 4, "layer", "middle", "small"))
     return Markup("").join(parts)
 
 
-def _band(panel: Panel, layers: Sequence[LayerView]) -> Markup:
+def _band(audit_table: StripPanel, layers: Sequence[LayerView]) -> Markup:
     known = [(_x(layer, layers), layer.band) for layer in layers if layer.band is not None]
     if len(known) == 1:
         known = [(known[0][0] - 8, known[0][1]), (known[0][0] + 8, known[0][1])]
-    above = [f"{x},{panel.y(band)}" for x, band in known]
-    below = [f"{x},{panel.y(-band)}" for x, band in reversed(known)]
+    above = [f"{x},{audit_table.y(band)}" for x, band in known]
+    below = [f"{x},{audit_table.y(-band)}" for x, band in reversed(known)]
     return Markup('<polygon class="null" points="{}"/>').format(" ".join(above + below)) if known else Markup("")
 
 
 def _x(layer: LayerView, layers: Sequence[LayerView]) -> float:
-    room = WIDTH - LEFT - RIGHT - 24
-    return round(LEFT + 12 + room * (layer.index / max(1, len(layers) - 1) if len(layers) > 1 else 0.5), 1)
+    room = _WIDTH - _LEFT - _RIGHT - 24
+    return round(_LEFT + 12 + room * (layer.index / max(1, len(layers) - 1) if len(layers) > 1 else 0.5), 1)
 
 
 def _values(layers: Sequence[LayerView], what: Callable[[LayerView], Cell]) -> list[float]:
@@ -153,7 +156,7 @@ def _values(layers: Sequence[LayerView], what: Callable[[LayerView], Cell]) -> l
 
 
 def _log(value: float) -> float:
-    return math.log10(max(value, SMALLEST))
+    return math.log10(max(value, _SMALLEST))
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:
@@ -169,20 +172,20 @@ def _around(lows: Iterable[float], highs: Iterable[float]) -> tuple[float, float
     return max(-1.05, low - room), min(1.05, high + room)
 
 
-def _log_ticks(panel: Panel) -> list[tuple[float, str]]:
-    step = max(1, math.ceil((panel.high - panel.low) / TICKS))
+def _log_ticks(audit_table: StripPanel) -> list[tuple[float, str]]:
+    step = max(1, math.ceil((audit_table.high - audit_table.low) / _TICKS))
     # A power of ten above the largest float is written as that.
     return [
         (10.0**power if power <= 308 else sys.float_info.max, f"1e{power}")
-        for power in range(int(panel.low), int(panel.high) + 1, step)
+        for power in range(int(audit_table.low), int(audit_table.high) + 1, step)
     ]
 
 
-def _ticks(panel: Panel) -> list[tuple[float, str]]:
-    span = panel.high - panel.low
-    step = next(step for step in (0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0) if span / step <= TICKS + 1)
-    first = math.ceil(panel.low / step - 1e-9)
-    last = math.floor(min(panel.high, 1.0) / step + 1e-9)
+def _ticks(audit_table: StripPanel) -> list[tuple[float, str]]:
+    span = audit_table.high - audit_table.low
+    step = next(step for step in (0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0) if span / step <= _TICKS + 1)
+    first = math.ceil(audit_table.low / step - 1e-9)
+    last = math.floor(min(audit_table.high, 1.0) / step + 1e-9)
     return [(step * index, f"{step * index:g}") for index in range(first, last + 1)]
 
 
@@ -196,16 +199,16 @@ def _text(x: float, y: float, words: str, anchor: str, kind: str) -> Markup:
 
 def _hit(layer: LayerView, layers: Sequence[LayerView]) -> Markup:
     """What a pointer must be over to see a layer's value: the layer's whole column, since a dot is small."""
-    x, wide = _x(layer, layers), (WIDTH - LEFT - RIGHT - 24) / max(1, len(layers) - 1)
+    x, wide = _x(layer, layers), (_WIDTH - _LEFT - _RIGHT - 24) / max(1, len(layers) - 1)
     path = Markup('<path class="hit m{}" d="M{},{}h{}v{}h-{}z"/>')
-    return path.format(layer.index, round(x - wide / 2, 1), TOP, round(wide, 1), HEIGHT - TOP, round(wide, 1))
+    return path.format(layer.index, round(x - wide / 2, 1), _TOP, round(wide, 1), _HEIGHT - _TOP, round(wide, 1))
 
 
 def _tip(x: float, y: float, cell: Cell, layer: LayerView, credit: bool) -> Markup:
     named = f" ({layer.label})" if credit and layer.label != "none" else ""
     words = f"layer {layer.index}: {cell.text}{named}"
-    half = LETTER * len(words) / 2
-    place = min(max(x, half), WIDTH - half)
+    half = _LETTER * len(words) / 2
+    place = min(max(x, half), _WIDTH - half)
     text = Markup('<text class="tip t{}" x="{}" y="{}">{}</text>')
     # Above its mark, or below where the panel's name stands.
-    return text.format(layer.index, round(place, 1), round(y - 12 if y > TOP + 24 else y + 22, 1), words)
+    return text.format(layer.index, round(place, 1), round(y - 12 if y > _TOP + 24 else y + 22, 1), words)

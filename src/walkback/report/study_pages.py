@@ -10,31 +10,33 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from walkback.core.files import drop_leftovers, explained, write_atomic
+from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
 from walkback.report import latex, markdown
 from walkback.report.columns import fitting
 from walkback.report.figures import draw
 from walkback.report.html import pages
 from walkback.report.sections import Section
-from walkback.report.study_report import Story, Table
+from walkback.report.study_report import StudyReport, Table
 
-STORY = "study.json"
+STUDY_FILE = "study.json"
 
 
-def save_story(story: Story, folder: Path) -> list[Path]:
+def save_study_report(study_report: StudyReport, folder: Path) -> list[Path]:
     """Write everything into `folder`; each file is replaced whole, and the JSON comes last."""
     files: dict[str, bytes] = {}
-    drawings = {figure.name: draw(figure, "svg") for figure in story.figures}
-    for figure in story.figures:
+    drawings = {figure.name: draw(figure, "svg") for figure in study_report.figures}
+    for figure in study_report.figures:
         files[f"{figure.name}.svg"] = drawings[figure.name]
         files[f"{figure.name}.pdf"] = draw(figure, "pdf")
-    for table in story.tables:
+    for table in study_report.tables:
         files[f"{table.name}.md"] = table_markdown(table).encode()
         files[f"{table.name}.tex"] = table_latex(table).encode()
-    files["study.md"] = story_markdown(story).encode()
-    files["index.html"] = story_page(story, {name: inline(data, name) for name, data in drawings.items()}).encode()
-    files[STORY] = (json.dumps(story.to_json(), indent=1, allow_nan=False) + "\n").encode()
-    with explained(folder, "create"):
+    files["study.md"] = study_markdown(study_report).encode()
+    files["index.html"] = study_page(
+        study_report, {name: inline(data, name) for name, data in drawings.items()}
+    ).encode()
+    files[STUDY_FILE] = (json.dumps(study_report.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    with friendly_os_errors(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         drop_leftovers(folder / name)
@@ -43,8 +45,8 @@ def save_story(story: Story, folder: Path) -> list[Path]:
 
 
 def table_markdown(table: Table) -> str:
-    lines = markdown.laid_out(_section(table))
-    return "\n".join([*lines[1:], "", markdown.escape(table.caption)]) + "\n"
+    lines = markdown.markdown_table(_section(table))
+    return "\n".join([*lines[1:], "", markdown.markdown_escape(table.caption)]) + "\n"
 
 
 def table_latex(table: Table) -> str:
@@ -68,26 +70,32 @@ def _latex_parts(section: Section) -> list[str]:
         title = section.title if len(pieces) == 1 else f"{section.title} ({number} of {len(pieces)})"
         notes = section.notes if number == len(pieces) else ()
         piece = replace(section, title=title, heads=tuple(heads), rows=tuple(map(tuple, rows)), notes=notes)
-        lines += latex.laid_out(piece, layout)
+        lines += latex.latex_table(piece, layout)
     return lines
 
 
-def story_markdown(story: Story) -> str:
+def study_markdown(study_report: StudyReport) -> str:
     """The whole study as text; its figures are named."""
     parts = [
-        f"# {markdown.escape(story.title)}",
+        f"# {markdown.markdown_escape(study_report.title)}",
         "",
-        markdown.escape(story.question),
+        markdown.markdown_escape(study_report.question),
         "",
-        *(f"- **{f.word}**: {markdown.escape(f.claim)} {markdown.escape(f.said)}" for f in story.findings),
-        *(f"\n{table_markdown(table)}" for table in story.tables),
-        *(f"\n![{markdown.escape(f.title)}]({f.name}.svg)\n\n{markdown.escape(f.caption)}" for f in story.figures),
+        *(
+            f"- **{f.word}**: {markdown.markdown_escape(f.claim)} {markdown.markdown_escape(f.said)}"
+            for f in study_report.findings
+        ),
+        *(f"\n{table_markdown(table)}" for table in study_report.tables),
+        *(
+            f"\n![{markdown.markdown_escape(f.title)}]({f.name}.svg)\n\n{markdown.markdown_escape(f.caption)}"
+            for f in study_report.figures
+        ),
         "",
-        *(f"- {markdown.escape(fact)}" for fact in story.facts),
+        *(f"- {markdown.markdown_escape(fact)}" for fact in study_report.facts),
         # A line of its own, or what is indented below would belong to the list above.
-        *(["", "To obtain it again:"] if story.commands else []),
-        *(f"\n    {command}" for command in story.commands),
-        *_behind(story),
+        *(["", "To obtain it again:"] if study_report.commands else []),
+        *(f"\n    {command}" for command in study_report.commands),
+        *_behind(study_report),
     ]
     return "\n".join(parts) + "\n"
 
@@ -97,19 +105,19 @@ def run_link(name: str) -> str:
     return f"../runs/{quote(name)}/run.json"
 
 
-def _behind(story: Story) -> list[str]:
+def _behind(study_report: StudyReport) -> list[str]:
     """The runs, each with its record: who doubts a cell finds there what was trained, and when and where."""
-    if not story.runs:
+    if not study_report.runs:
         return []
-    links = [f"- [{markdown.escape(name)}]({run_link(name)})" for name in story.runs]
+    links = [f"- [{markdown.markdown_escape(name)}]({run_link(name)})" for name in study_report.runs]
     return ["", f"<details><summary>Runs behind every number ({len(links)})</summary>", "", *links, "", "</details>"]
 
 
-def story_page(story: Story, drawings: dict[str, Markup]) -> str:
+def study_page(study_report: StudyReport, drawings: dict[str, Markup]) -> str:
     """One self-contained page."""
-    reasons = {table.name: _section(table).notes for table in story.tables}
+    reasons = {table.name: _section(table).notes for table in study_report.tables}
     page = pages().get_template("study.html")
-    return page.render(story=story, drawings=drawings, reasons=reasons, run_link=run_link)
+    return page.render(study_report=study_report, drawings=drawings, reasons=reasons, run_link=run_link)
 
 
 def inline(drawing: bytes, name: str) -> Markup:

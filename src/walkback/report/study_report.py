@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from walkback.core.jsonable import plain
+from walkback.core.jsonable import jsonable
 from walkback.report.cells import Cell, tidy
 
 Mark = Literal["line", "points", "both", "bars"]
@@ -88,7 +88,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """A table of words drawn as coloured, hatched fields: what each strategy concludes of each case."""
 
     title: str
@@ -106,7 +106,7 @@ class Grid:
 class Figure:
     name: str
     title: str
-    plots: tuple[Plot | Grid, ...]
+    plots: tuple[Plot | CellGrid, ...]
     caption: str
     columns: int = 2
     """Plots side by side."""
@@ -139,7 +139,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Story:
+class StudyReport:
     """All of one study."""
 
     name: str
@@ -169,7 +169,7 @@ class Story:
             "runs": list(self.runs),
             "commands": list(self.commands),
         }
-        found: dict[str, Any] = plain(whole)
+        found: dict[str, Any] = jsonable(whole)
         return found
 
 

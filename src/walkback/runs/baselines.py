@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkback.core.settings import Choice
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.core.settings import Spec
+from walkback.training.resolved_run import ResolvedRun, resolve
 
 
-def with_seed(recipe: Recipe, seed: int) -> Recipe:
-    return resolve(replace(recipe.config, seed=seed), recipe.source)
+def with_seed(resolved: ResolvedRun, seed: int) -> ResolvedRun:
+    return resolve(replace(resolved.config, seed=seed), resolved.source)
 
 
-def baselines(recipe: Recipe) -> dict[str, Recipe]:
+def baselines_of(resolved: ResolvedRun) -> dict[str, ResolvedRun]:
     """The runs a method is held against: the same network and recipe with its blocks frozen, and backprop's.
 
     Empty for a shell: it is a baseline itself.
     """
-    if recipe.treatment.shell != "none":
+    if resolved.shared_options.shell != "none":
         return {}
-    method = recipe.config.method
+    method = resolved.config.method
     own_shell = "bp" if method.name == "bp" else "method"
     # Frozen blocks are not moved by a penalty, so the shell without one is the same network.
     shell = {**method.settings, "shell": own_shell, "penalty": 0.0, "penalty_reduction": "sum"}
     methods = {
-        "method_shell": Choice(method.name, shell),
-        "bp_shell": Choice("bp", {"shell": "bp"}),
-        "bp": Choice("bp", {}),
+        "method_shell": Spec(method.name, shell),
+        "bp_shell": Spec("bp", {"shell": "bp"}),
+        "bp": Spec("bp", {}),
     }
-    return {name: resolve(replace(recipe.config, method=m), recipe.source) for name, m in methods.items()}
+    return {name: resolve(replace(resolved.config, method=m), resolved.source) for name, m in methods.items()}

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN = 1.0
+RERAISE_SECONDS = 1.0
 """Seconds after which it is said once more: raised inside of a destructor, the first time was ignored."""
-SOON, LATE = 1e-3, 1e6
+SHORTEST_TIMER, LONGEST_TIMER = 1e-3, 1e6
 """Seconds for which a timer is set at the least (and later than the deadline, for clocks differ) and at the most."""
 
 
@@ -46,7 +46,7 @@ class Deadline:
             raise TimeIsUpError
         before = signal.signal(signal.SIGALRM, self._say)
         # A timer of 0 seconds never rings, and one of years is refused.
-        timer = signal.setitimer(signal.ITIMER_REAL, min(self.left + SOON, LATE), AGAIN)
+        timer = signal.setitimer(signal.ITIMER_REAL, min(self.left + SHORTEST_TIMER, LONGEST_TIMER), RERAISE_SECONDS)
         try:
             yield
         except Exception as error:
@@ -63,4 +63,4 @@ class Deadline:
             raise TimeIsUpError
 
 
-NEVER = Deadline(None)
+NO_DEADLINE = Deadline(None)

@@ -23,7 +23,7 @@ PAUSE = 0.05
 
 
 @contextmanager
-def turn(device: torch.device, folder: Path | None = None) -> Iterator[float]:
+def gpu_turn(device: torch.device, folder: Path | None = None) -> Iterator[float]:
     """Wait until it is this process's turn on this GPU; the seconds waited. The CPU is free for all."""
     if device.type != "cuda":
         yield 0.0

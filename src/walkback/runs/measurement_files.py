@@ -5,10 +5,10 @@ from __future__ import annotations
 ANSWERS = "answers.npz"
 """Which test samples a run gets right: all that is needed of one that others are held against."""
 FUNCTIONAL = "functional.npz"
-CLOSELY = "epochs"
+EPOCHS_FOLDER = "epochs"
 """Folder of a run's measurements while it trained."""
 
 
-def close_name(epoch: int) -> str:
+def epoch_file(epoch: int) -> str:
     """The file, in a run's folder, of what was measured after an epoch."""
-    return f"{CLOSELY}/{epoch:04d}.npz"
+    return f"{EPOCHS_FOLDER}/{epoch:04d}.npz"

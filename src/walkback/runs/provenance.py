@@ -28,7 +28,7 @@ def provenance(device: torch.device, command: Sequence[str]) -> dict[str, Any]:
             "numpy": numpy.__version__,
         },
         "git_commit": git_commit(),
-        "device": describe(device),
+        "device": describe_device(device),
         "command": shlex.join(command),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -44,7 +44,7 @@ def without_paths(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def describe(device: torch.device) -> str:
+def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return f"cuda: {torch.cuda.get_device_name(device)}"
     return f"cpu: {platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"

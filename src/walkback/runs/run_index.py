@@ -8,10 +8,10 @@ from pathlib import Path
 
 from walkback.core.errors import InputError
 from walkback.runs import store
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 
-class Shelf:
+class RunIndex:
     """A folder of runs. What cannot be read is left out and said in `notes`; it must not spoil its neighbours."""
 
     def __init__(self, folder: Path, without: Collection[str] = ()):
@@ -23,16 +23,16 @@ class Shelf:
             except InputError as error:
                 self.notes.append(f"{path.name} was left out: {error}")
 
-    def limited_to(self, names: Collection[str]) -> Shelf:
+    def limited_to(self, names: Collection[str]) -> RunIndex:
         """The same shelf, with these runs alone in sight: what else lies in the folder has no say."""
         found = copy(self)
         found._runs = {name: run for name, run in self._runs.items() if name in names}
         found.notes = [note for note in self.notes if note.partition(" ")[0] in names]
         return found
 
-    def finished(self, recipe: Recipe) -> store.Run | None:
+    def finished(self, resolved: ResolvedRun) -> store.Run | None:
         """The finished run of this recipe; None where there is none."""
-        run = self._runs.get(recipe.name)
+        run = self._runs.get(resolved.name)
         return run if run is not None and run.is_done else None
 
     def names(self) -> list[str]:

@@ -30,9 +30,9 @@ import safetensors
 import safetensors.numpy
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained, flush, write_atomic
+from walkback.core.files import flush, friendly_os_errors, write_atomic
 
-FORMAT = 1
+RUN_FORMAT = 1
 Arrays = dict[str, np.ndarray]
 
 RECORD, MODEL, RULE, RESUME, LOG = (
@@ -49,7 +49,7 @@ LOCK = "lock"
 """While unfinished. A file, since a folder's lock is not seen by the other machines of a network file system."""
 
 
-class TakenError(InputError):
+class RunLockedError(InputError):
     """Another process has this run just now; later it is free, or finished."""
 
 
@@ -88,20 +88,20 @@ class Run:
 
     def lock(self) -> None:
         """Keep other processes from training this run at the same time; the system lets go of it when we end."""
-        with explained(self.path, "lock"):
+        with friendly_os_errors(self.path, "lock"):
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Only now does the record hold still: another process may have ended since it was read.
                 if open_run(self.path).is_done and not self.is_done:
                     (self.path / LOCK).unlink(missing_ok=True)
-                    raise TakenError(f"Another process has just finished {self.path}. Give the same command again.")
+                    raise RunLockedError(f"Another process has just finished {self.path}. Give the same command again.")
                 for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while writing
                     leftover.unlink()
             except BlockingIOError:
                 self.unlock()
                 message = f"Another process is training {self.path}. Wait for it, or use another --out."
-                raise TakenError(message) from None
+                raise RunLockedError(message) from None
             except BaseException:
                 self.unlock()
                 raise
@@ -113,33 +113,33 @@ class Run:
 
     def append_log(self, row: Mapping[str, Any]) -> None:
         line = json.dumps(row, allow_nan=False) + "\n"
-        with explained(self.path / LOG, "write"), (self.path / LOG).open("ab") as file:
+        with friendly_os_errors(self.path / LOG, "write"), (self.path / LOG).open("ab") as file:
             file.write(line.encode())
 
     def log(self) -> list[dict[str, Any]]:
         """The training log, a dict per epoch."""
         path = self.path / LOG
-        with explained(path, "read"):
+        with friendly_os_errors(path, "read"):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         if lines and not lines[-1].endswith(b"\n") and not self.is_done:
             lines.pop()  # A kill or a full disk cut it off; --resume writes it again.
         try:
             return [json.loads(line) for line in lines]
         except ValueError as error:
-            raise damaged(self.path, f"{LOG} cannot be read ({error})") from error
+            raise damaged_run(self.path, f"{LOG} cannot be read ({error})") from error
 
     def log_length(self) -> int:
         """Bytes of log written so far, made durable first: a checkpoint is about to say they are there."""
         path = self.path / LOG
         if not path.exists():
             return 0
-        with explained(path, "write"), path.open("rb+") as file:
+        with friendly_os_errors(path, "write"), path.open("rb+") as file:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
     def truncate_log(self, length: int) -> None:
         if self._log_size() > length:
-            with explained(self.path / LOG, "truncate"):
+            with friendly_os_errors(self.path / LOG, "truncate"):
                 os.truncate(self.path / LOG, length)
 
     def _log_size(self) -> int:
@@ -158,12 +158,12 @@ class Run:
         data = safetensors.numpy.save(checkpoint.arrays, metadata=facts)
         current, previous = self.path / RESUME, self.path / PREVIOUS
         if current.exists():
-            with explained(previous, "write"):
+            with friendly_os_errors(previous, "write"):
                 os.replace(current, previous)
         write_atomic(current, data)
 
     def drop_previous(self) -> None:
-        with explained(self.path / PREVIOUS, "remove"):
+        with friendly_os_errors(self.path / PREVIOUS, "remove"):
             (self.path / PREVIOUS).unlink(missing_ok=True)
 
     def checkpoint_epochs(self) -> dict[int, str]:
@@ -187,7 +187,7 @@ class Run:
         fleet = tuple(json.loads(facts["fleet"]))
         found = Checkpoint(epoch, int(facts["log_bytes"]), fleet, float(facts["seconds"]), arrays)
         if name == PREVIOUS:
-            with explained(self.path / RESUME, "write"):
+            with friendly_os_errors(self.path / RESUME, "write"):
                 os.replace(self.path / PREVIOUS, self.path / RESUME)
         else:
             self.drop_previous()
@@ -195,7 +195,7 @@ class Run:
         self.truncate_log(found.log_bytes)
         return found
 
-    def company(self) -> tuple[str, ...]:
+    def fleet_names(self) -> tuple[str, ...]:
         """The runs this one was trained with so far; empty before its first checkpoint."""
         for name in (RESUME, PREVIOUS):
             if facts := self._facts(name):
@@ -213,12 +213,12 @@ class Run:
         except FileNotFoundError:
             return None
         except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
-            raise damaged(self.path, f"{name} cannot be read ({error})") from error
+            raise damaged_run(self.path, f"{name} cannot be read ({error})") from error
         if facts.get("digest") != self.record["digest"]:
-            raise damaged(self.path, f"{name} belongs to another configuration")
+            raise damaged_run(self.path, f"{name} belongs to another configuration")
         if self._log_size() < int(facts["log_bytes"]):
             what = f"{LOG} has {self._log_size()} bytes where its checkpoint says {facts['log_bytes']}"
-            raise damaged(self.path, what)
+            raise damaged_run(self.path, what)
         return facts
 
     def finish(self, model: Arrays, rule: Arrays, result: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
@@ -231,13 +231,13 @@ class Run:
                 hashes[name] = hashlib.sha256(data).hexdigest()
         done = {"status": "done", "result": dict(result), "timings": dict(timings), "files": hashes}
         self.record = self.record | done
-        write_atomic(self.path / RECORD, as_json(self.record))
+        write_atomic(self.path / RECORD, record_json(self.record))
 
     def drop_checkpoints(self) -> None:
         """Remove what is needed only while unfinished; a lock taken after that finds the run done."""
         for name in (RESUME, PREVIOUS, LOCK) if self.is_done else (RESUME, PREVIOUS):
             if (self.path / name).exists():
-                with explained(self.path / name, "remove"):
+                with friendly_os_errors(self.path / name, "remove"):
                     (self.path / name).unlink(missing_ok=True)
 
     def model(self) -> Arrays:
@@ -253,28 +253,28 @@ class Run:
             raise InputError(f"{self.path} is not finished. Finish it with the same command and --resume.")
         path = self.path / name
         if not path.exists():
-            raise damaged(self.path, f"{name} is missing")
-        with explained(path, "read"):
+            raise damaged_run(self.path, f"{name} is missing")
+        with friendly_os_errors(path, "read"):
             data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != self.record["files"].get(name):
-            raise damaged(self.path, f"{name} is not the file that was written (its sha256 differs)")
+            raise damaged_run(self.path, f"{name} is not the file that was written (its sha256 differs)")
         return safetensors.numpy.load(data)
 
 
-def create(path: Path, record: Mapping[str, Any]) -> Run:
+def create_run(path: Path, record: Mapping[str, Any]) -> Run:
     """Make a new run's directory with its record inside, in one step; refuse one that exists."""
-    full = {"format": FORMAT, "status": "running", **record}
-    with explained(path, "create"):
+    full = {"format": RUN_FORMAT, "status": "running", **record}
+    with friendly_os_errors(path, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a process that was killed here
             shutil.rmtree(leftover, ignore_errors=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.mkdir()
     try:
-        write_atomic(temporary / RECORD, as_json(full))
+        write_atomic(temporary / RECORD, record_json(full))
         if path.exists():
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
-        with explained(path, "create"):
+        with friendly_os_errors(path, "create"):
             temporary.rename(path)
             flush(path.parent)
     except BaseException:
@@ -288,16 +288,16 @@ def open_run(path: Path, without: Collection[str] = ()) -> Run:
     if not path.is_dir():
         raise InputError(f"There is no run at {path}. A run is a folder with a {RECORD} in it.")
     if not (path / RECORD).is_file():
-        raise damaged(path, f"{RECORD} is missing")
+        raise damaged_run(path, f"{RECORD} is missing")
     try:
         record = json.loads((path / RECORD).read_text())
     except (ValueError, OSError) as error:
-        raise damaged(path, f"{RECORD} cannot be read ({error})") from error
+        raise damaged_run(path, f"{RECORD} cannot be read ({error})") from error
     if not isinstance(record, dict) or "format" not in record:
-        raise damaged(path, f"{RECORD} is not a run's record")
-    if record["format"] != FORMAT:
+        raise damaged_run(path, f"{RECORD} is not a run's record")
+    if record["format"] != RUN_FORMAT:
         raise InputError(
-            f"{path} was written in format {record['format']}; this version of walkback reads format {FORMAT}. "
+            f"{path} was written in format {record['format']}; this version of walkback reads format {RUN_FORMAT}. "
             "Open it with the version that wrote it, or train it again in another folder."
         )
     needed = _KEYS | (_KEYS_WHEN_DONE if record.get("status") == "done" else {})
@@ -306,10 +306,10 @@ def open_run(path: Path, without: Collection[str] = ()) -> Run:
         result = record["result"]
         missing = [f"result.{key}" for key, kind in _RESULT.items() if not isinstance(result.get(key), kind)]
     if missing:
-        raise damaged(path, f"{RECORD} lacks {', '.join(missing)}")
+        raise damaged_run(path, f"{RECORD} lacks {', '.join(missing)}")
     gone = [name for name in record.get("files", ()) if name not in without and not (path / name).is_file()]
     if gone:
-        raise damaged(path, f"{', '.join(gone)} is missing")
+        raise damaged_run(path, f"{', '.join(gone)} is missing")
     return Run(path, record)
 
 
@@ -341,14 +341,14 @@ def read_arrays(path: Path) -> Arrays:
     try:
         return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError) as error:
-        raise damaged(path.parent, f"{path.name} cannot be read ({error})") from error
+        raise damaged_run(path.parent, f"{path.name} cannot be read ({error})") from error
 
 
-def damaged(path: Path, what: str) -> InputError:
+def damaged_run(path: Path, what: str) -> InputError:
     return InputError(
         f"The run at {path} is damaged: {what}. Nothing was changed. Move that folder away and train it again."
     )
 
 
-def as_json(record: Mapping[str, Any]) -> bytes:
+def record_json(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, indent=1, allow_nan=False) + "\n").encode()

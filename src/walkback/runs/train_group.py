@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from walkback.core.errors import WalkbackError
-from walkback.core.jsonable import plain
+from walkback.core.jsonable import jsonable
 from walkback.data.dataset import Dataset
 from walkback.runs import store
 from walkback.runs.checkpoints import arrays_of, as_numpy, snapshot_of
 from walkback.runs.deadline import Deadline, TimeIsUpError
-from walkback.runs.gpu_queue import turn
+from walkback.runs.gpu_queue import gpu_turn
 from walkback.training.driver import Driver, Trainer
 from walkback.training.fleet import Fleet
-from walkback.training.gpu.concurrent_fleets import Convoy
-from walkback.training.planning.fleet_plan import Group
+from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
+from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.single import Single
 
 if TYPE_CHECKING:
-    from walkback.runs.train_runs import Listener, Observer, Options
+    from walkback.runs.train_runs import EpochObserver, ProgressListener, TrainOptions
 
 
 def common_epoch(runs: Sequence[store.Run | None]) -> int:
@@ -35,13 +35,13 @@ def common_epoch(runs: Sequence[store.Run | None]) -> int:
 
 
 def train_group(
-    group: Group,
+    group: FleetGroup,
     members: Sequence[store.Run],
     data: Dataset,
     device: torch.device,
-    options: Options,
-    listener: Listener,
-    observer: Observer | None,
+    options: TrainOptions,
+    listener: ProgressListener,
+    observer: EpochObserver | None,
     deadline: Deadline,
 ) -> None:
     """Train the group's models into `members`, one run for each, from the epoch on that it was planned from."""
@@ -49,7 +49,9 @@ def train_group(
         for run in members:
             run.lock()
         if common_epoch(members) != group.done:
-            raise store.TakenError(f"Another process has just trained {members[0].path}. Give the same command again.")
+            raise store.RunLockedError(
+                f"Another process has just trained {members[0].path}. Give the same command again."
+            )
         driver = _driver(group, data, device)
         saved = [run.rewind(group.done) for run in members]
         spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
@@ -62,7 +64,7 @@ def train_group(
             # A network can take minutes to compile, and as long to have its turn: there is nothing to save yet.
             with deadline.interrupts():
                 driver.warm_up()
-                clock.stood_still(stack.enter_context(turn(device)))
+                clock.stood_still(stack.enter_context(gpu_turn(device)))
             if observer and driver.epoch == 0:
                 for part, own in _parts(driver, members):
                     observer.before_training(part, own, data, device)
@@ -103,20 +105,20 @@ def _epochs(
     driver: Trainer,
     members: Sequence[store.Run],
     clock: _Clock,
-    options: Options,
-    listener: Listener,
+    options: TrainOptions,
+    listener: ProgressListener,
     seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]],
     deadline: Deadline,
 ) -> list[float] | None:
     """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
-    total = driver.recipes[0].config.epochs
+    total = driver.resolved_runs[0].config.epochs
     accuracies = driver.test_accuracy() if driver.epoch == total else []
     while driver.epoch < total:
         logs = driver.train_epoch(listener.stepped)
         accuracies = driver.test_accuracy()
-        sights = [sight for each in _parts(driver, members) for sight in seen(*each)]
-        for run, log, accuracy, sight in zip(members, logs, accuracies, sights, strict=True):
-            run.append_log(plain({"epoch": driver.epoch, **log, "test_acc": accuracy, **sight}))
+        readings = [reading for each in _parts(driver, members) for reading in seen(*each)]
+        for run, log, accuracy, reading in zip(members, logs, accuracies, readings, strict=True):
+            run.append_log(jsonable({"epoch": driver.epoch, **log, "test_acc": accuracy, **reading}))
         _refuse_to_go_on(driver, members, logs, clock)
         is_late = deadline.is_past
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
@@ -130,8 +132,8 @@ def _refuse_to_go_on(
     driver: Trainer, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
 ) -> None:
     """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
-    for recipe, run, log in zip(driver.recipes, members, logs, strict=True):
-        objection = recipe.rule.objection(log)
+    for resolved, run, log in zip(driver.resolved_runs, members, logs, strict=True):
+        objection = resolved.rule.objection(log)
         if objection:
             _save(driver, members, clock)
             raise WalkbackError(f"{run.path} was stopped after epoch {driver.epoch}: {objection}.")
@@ -157,15 +159,15 @@ def _finish(driver: Trainer, members: Sequence[store.Run], accuracies: Sequence[
         run.drop_checkpoints()
 
 
-def _driver(group: Group, data: Dataset, device: torch.device) -> Trainer:
+def _driver(group: FleetGroup, data: Dataset, device: torch.device) -> Trainer:
     if group.driver == "single":
-        return Single(group.recipes[0], data, device)
+        return Single(group.resolved_runs[0], data, device)
     if len(group.fleets) > 1:
-        return Convoy(group.fleets, data, device)
-    return Fleet(group.recipes, data, device)
+        return ConcurrentFleets(group.fleets, data, device)
+    return Fleet(group.resolved_runs, data, device)
 
 
 def _parts(driver: Trainer, members: Sequence[store.Run]) -> list[tuple[Driver, Sequence[store.Run]]]:
     """What can be looked at of a trainer, each with its own of the runs."""
-    ends = [*accumulate(len(part.recipes) for part in driver.parts)]
+    ends = [*accumulate(len(part.resolved_runs) for part in driver.parts)]
     return [(part, members[start:end]) for part, (start, end) in zip(driver.parts, pairwise([0, *ends]), strict=True)]

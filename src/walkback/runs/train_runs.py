@@ -15,7 +15,7 @@ import torch
 
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError, WalkbackError
-from walkback.core.files import explained
+from walkback.core.files import friendly_os_errors
 from walkback.data.dataset import Dataset, DataSource
 from walkback.runs import store
 from walkback.runs.deadline import Deadline
@@ -23,15 +23,15 @@ from walkback.runs.provenance import provenance
 from walkback.runs.train_group import common_epoch, train_group
 from walkback.training.driver import Driver
 from walkback.training.out_of_memory import is_out_of_memory
-from walkback.training.planning.fleet_plan import Group, halves, suitable_threads
-from walkback.training.planning.plan_fleets import plan
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.training.planning.fleet_plan import FleetGroup, halves, suitable_threads
+from walkback.training.planning.plan_fleets import plan_fleets
+from walkback.training.resolved_run import ResolvedRun, resolve
 
-NOTHING: Mapping[str, store.Run] = {}
+_NO_RUNS: Mapping[str, store.Run] = {}
 
 
 @dataclass(frozen=True)
-class Options:
+class TrainOptions:
     """How a grid is trained; none of it changes what a run computes."""
 
     out: Path
@@ -72,20 +72,20 @@ class Result:
         return asdict(self)
 
 
-class Listener:
+class ProgressListener:
     """Hears how training goes; the default hears nothing."""
 
-    def planned(self, groups: Sequence[Group], steps: int) -> None:
+    def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         """`steps` are those still to do, over all groups."""
 
-    def started(self, group: Group) -> None: ...
+    def started(self, group: FleetGroup) -> None: ...
 
     def stepped(self, steps: int) -> None: ...
 
-    def backed_off(self, group: Group, parts: Sequence[Group], steps: int) -> None:
+    def backed_off(self, group: FleetGroup, parts: Sequence[FleetGroup], steps: int) -> None:
         """The group did not fit into the memory and its parts are tried instead; `steps` more than it had to do."""
 
-    def resumed(self, group: Group, epoch: int) -> None: ...
+    def resumed(self, group: FleetGroup, epoch: int) -> None: ...
 
     def skipped(self, names: Sequence[str]) -> None: ...
 
@@ -93,7 +93,7 @@ class Listener:
         """The run `name` is about to be measured; `done` of `total` have been."""
 
 
-class Observer(Protocol):
+class EpochObserver(Protocol):
     """Looks at models while they train."""
 
     def before_training(
@@ -110,48 +110,50 @@ class Observer(Protocol):
         """These runs have just been finished."""
 
 
-def train(
+def train_configs(
     configs: Sequence[RunConfig],
-    options: Options,
-    listener: Listener,
+    options: TrainOptions,
+    listener: ProgressListener,
     own_data: DataSource | None = None,
-    observer: Observer | None = None,
+    observer: EpochObserver | None = None,
 ) -> list[Result]:
     """Train every configuration and return their results in the order given."""
     deadline = Deadline(options.max_seconds)
-    recipes = [resolve(config, own_data) for config in configs]
-    refuse_twins(recipes)
-    runs = _existing(recipes, options)
-    finished = [recipe for recipe in recipes if (run := runs.get(recipe.name)) and run.is_done]
+    resolved_runs = [resolve(config, own_data) for config in configs]
+    refuse_duplicates(resolved_runs)
+    runs = _existing(resolved_runs, options)
+    finished = [resolved for resolved in resolved_runs if (run := runs.get(resolved.name)) and run.is_done]
     if finished:
-        listener.skipped([recipe.name for recipe in finished])
-    for recipe in finished:
-        runs[recipe.name].drop_checkpoints()  # Left by a kill after the last file was written.
-    todo = [recipe for recipe in recipes if recipe not in finished]
+        listener.skipped([resolved.name for resolved in finished])
+    for resolved in finished:
+        runs[resolved.name].drop_checkpoints()  # Left by a kill after the last file was written.
+    todo = [resolved for resolved in resolved_runs if resolved not in finished]
     if todo:
         _train_all(todo, runs, options, listener, observer, deadline)
-    return [result_of(recipe, options.out) for recipe in recipes]
+    return [result_of(resolved, options.out) for resolved in resolved_runs]
 
 
-def plan_rest(recipes: Sequence[Recipe], options: Options) -> list[Group]:
+def plan_unfinished(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> list[FleetGroup]:
     """The fleets of those runs that are not finished, in the company they were begun in."""
-    runs = _existing(recipes, options)
-    todo = [recipe for recipe in recipes if recipe.name not in runs or not runs[recipe.name].is_done]
-    return make_plan(todo, options, runs)
+    runs = _existing(resolved_runs, options)
+    todo = [resolved for resolved in resolved_runs if resolved.name not in runs or not runs[resolved.name].is_done]
+    return plan_runs(todo, options, runs)
 
 
-def make_plan(recipes: Sequence[Recipe], options: Options, runs: Mapping[str, store.Run] = NOTHING) -> list[Group]:
+def plan_runs(
+    resolved_runs: Sequence[ResolvedRun], options: TrainOptions, runs: Mapping[str, store.Run] = _NO_RUNS
+) -> list[FleetGroup]:
     """The fleets for these recipes on the chosen device; those of `runs` go on from their last checkpoint."""
     device = choose_device(options.device)
     free = free_memory(device)
     memory = free if options.memory is None else min(free, options.memory)
-    companies = _companies(recipes, runs)
-    groups = plan(recipes, companies, options.driver, device, memory, predict=options.predict)
+    fleets_of_runs = _companies(resolved_runs, runs)
+    groups = plan_fleets(resolved_runs, fleets_of_runs, options.driver, device, memory, predict=options.predict)
     return [_begun(group, runs) for group in groups]
 
 
-def _begun(group: Group, runs: Mapping[str, store.Run]) -> Group:
-    return group.gone_on_from(common_epoch([runs.get(recipe.name) for recipe in group.recipes]))
+def _begun(group: FleetGroup, runs: Mapping[str, store.Run]) -> FleetGroup:
+    return group.resumed_from(common_epoch([runs.get(resolved.name) for resolved in group.resolved_runs]))
 
 
 def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
@@ -173,47 +175,47 @@ def free_memory(device: torch.device) -> int:
     return 2 << 30
 
 
-def refuse_twins(recipes: Sequence[Recipe]) -> None:
+def refuse_duplicates(resolved_runs: Sequence[ResolvedRun]) -> None:
     """Two equal runs would share one folder."""
     seen: set[str] = set()
-    for recipe in recipes:
-        if recipe.name in seen:
+    for resolved in resolved_runs:
+        if resolved.name in seen:
             raise InputError(
-                f"The method '{recipe.method}' with seed {recipe.config.seed} is asked for twice. Ask once."
+                f"The method '{resolved.method}' with seed {resolved.config.seed} is asked for twice. Ask once."
             )
-        seen.add(recipe.name)
+        seen.add(resolved.name)
 
 
-def _existing(recipes: Sequence[Recipe], options: Options) -> dict[str, store.Run]:
+def _existing(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> dict[str, store.Run]:
     """The runs that are there already, opened and checked before anything is trained."""
     found = {}
-    for recipe in recipes:
-        path = options.out / recipe.name
-        with explained(path, "open"):
+    for resolved in resolved_runs:
+        path = options.out / resolved.name
+        with friendly_os_errors(path, "open"):
             if not path.exists():
                 continue
         if not options.resume:
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
         run = store.open_run(path)
-        if run.record["digest"] != recipe.config.digest():
-            raise store.damaged(path, "its configuration is not the one its name stands for")
-        found[recipe.name] = run
+        if run.record["digest"] != resolved.config.digest():
+            raise store.damaged_run(path, "its configuration is not the one its name stands for")
+        found[resolved.name] = run
     return found
 
 
 def _train_all(
-    todo: Sequence[Recipe],
+    todo: Sequence[ResolvedRun],
     runs: dict[str, store.Run],
-    options: Options,
-    listener: Listener,
-    observer: Observer | None,
+    options: TrainOptions,
+    listener: ProgressListener,
+    observer: EpochObserver | None,
     deadline: Deadline,
 ) -> None:
     # Data comes first: where it is missing or damaged, nothing has been created yet.
-    sources = {recipe.source for recipe in todo}
+    sources = {resolved.source for resolved in todo}
     data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
-    groups = make_plan(todo, options, runs)
-    with explained(options.out, "create"):
+    groups = plan_runs(todo, options, runs)
+    with friendly_os_errors(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
     listener.planned(groups, sum(group.steps_left for group in groups))
     waiting = deque(groups)
@@ -224,7 +226,7 @@ def _train_all(
         listener.started(group)
         if group.done:
             listener.resumed(group, group.done)
-        source = data[group.recipes[0].source]
+        source = data[group.resolved_runs[0].source]
         if _fits(group, partial(_train_group, group, runs, source, options, listener, observer, deadline)):
             continue
         # Its models go on from their last checkpoint, in smaller company.
@@ -233,7 +235,7 @@ def _train_all(
         waiting.extendleft(reversed(parts))
 
 
-def _fits(group: Group, work: Callable[[], None]) -> bool:
+def _fits(group: FleetGroup, work: Callable[[], None]) -> bool:
     """Do the work; False where the memory was not enough for all models of the group together."""
     try:
         with suitable_threads(group):
@@ -242,10 +244,10 @@ def _fits(group: Group, work: Callable[[], None]) -> bool:
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        if len(group.recipes) == 1:
+        if len(group.resolved_runs) == 1:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise WalkbackError(
-                f"Out of memory with one model alone, '{group.recipes[0].name}' ({reason}). "
+                f"Out of memory with one model alone, '{group.resolved_runs[0].name}' ({reason}). "
                 "Use a smaller batch or network, or a machine with more memory; --resume goes on."
             ) from error
     # Only now, with the error gone, does nothing hold the tensors that were made.
@@ -254,61 +256,63 @@ def _fits(group: Group, work: Callable[[], None]) -> bool:
     return False
 
 
-def _companies(todo: Sequence[Recipe], runs: Mapping[str, store.Run]) -> list[tuple[str, ...]]:
+def _companies(todo: Sequence[ResolvedRun], runs: Mapping[str, store.Run]) -> list[tuple[str, ...]]:
     """The fleet each run belongs to; one killed before its first checkpoint is known to its companions only."""
-    own = {recipe.name: runs[recipe.name].company() if recipe.name in runs else () for recipe in todo}
-    told = {name: company for company in own.values() for name in company}
-    return [own[recipe.name] or told.get(recipe.name, ()) for recipe in todo]
+    own = {resolved.name: runs[resolved.name].fleet_names() if resolved.name in runs else () for resolved in todo}
+    told = {name: fleet_names for fleet_names in own.values() for name in fleet_names}
+    return [own[resolved.name] or told.get(resolved.name, ()) for resolved in todo]
 
 
 def _train_group(
-    group: Group,
+    group: FleetGroup,
     runs: dict[str, store.Run],
     data: Dataset,
-    options: Options,
-    listener: Listener,
-    observer: Observer | None,
+    options: TrainOptions,
+    listener: ProgressListener,
+    observer: EpochObserver | None,
     deadline: Deadline,
 ) -> None:
     device = choose_device(options.device)
-    for recipe in group.recipes:
-        if recipe.name not in runs:
-            runs[recipe.name] = store.create(options.out / recipe.name, _record(recipe, data, device, options))
-    members = [runs[recipe.name] for recipe in group.recipes]
+    for resolved in group.resolved_runs:
+        if resolved.name not in runs:
+            runs[resolved.name] = store.create_run(
+                options.out / resolved.name, _record(resolved, data, device, options)
+            )
+    members = [runs[resolved.name] for resolved in group.resolved_runs]
     train_group(group, members, data, device, options, listener, observer, deadline)
 
 
-def _record(recipe: Recipe, data: Dataset, device: torch.device, options: Options) -> dict[str, Any]:
-    config = recipe.config
+def _record(resolved: ResolvedRun, data: Dataset, device: torch.device, options: TrainOptions) -> dict[str, Any]:
+    config = resolved.config
     return {
-        "run": recipe.name,
-        "method": recipe.method,
+        "run": resolved.name,
+        "method": resolved.method,
         "seed": config.seed,
         "config": config.to_json(),
         "digest": config.digest(),
-        "rule_has_state": bool(recipe.state()),
-        "credit_site": recipe.treatment.site,
+        "rule_has_state": bool(resolved.state()),
+        "credit_site": resolved.shared_options.site,
         "data": {"name": config.data.name, "digest": data.digest},
         "dtype": config.dtype,
         **provenance(device, options.command),
     }
 
 
-def result_of(recipe: Recipe, out: Path) -> Result:
+def result_of(resolved: ResolvedRun, out: Path) -> Result:
     """What the run's folder below `out` says of it."""
-    path = out / recipe.name
+    path = out / resolved.name
     # A run whose turn did not come before the time was up has no folder yet.
     run = store.open_run(path, without=(store.MODEL, store.RULE)) if path.exists() else None
     record = run.record if run and run.is_done else None
     return Result(
-        run=recipe.name,
-        method=recipe.method,
-        seed=recipe.config.seed,
+        run=resolved.name,
+        method=resolved.method,
+        seed=resolved.config.seed,
         test_acc=record["result"]["test_acc"] if record else None,
         seconds=record["timings"]["seconds"] if record else 0.0,
         status="done" if record else "unfinished",
-        epochs=recipe.config.epochs if record else max(run.checkpoint_epochs()) if run else 0,
-        arch=recipe.config.arch.name,
-        data=recipe.config.data.name,
+        epochs=resolved.config.epochs if record else max(run.checkpoint_epochs()) if run else 0,
+        arch=resolved.config.arch.name,
+        data=resolved.config.data.name,
         path=str(path),
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from walkback.core.errors import InputError
-from walkback.sweeping.worker import Report
+from walkback.sweeping.worker import JobReport
 
-Job = Mapping[str, Any]
+JobSpec = Mapping[str, Any]
 """What `worker.perform` takes: JSON."""
 PATIENCE = 5.0
 """Seconds a worker has to end when asked to."""
@@ -28,7 +28,7 @@ class Ended:
     """One job's end: what its worker said, or how the worker was lost."""
 
     number: int
-    report: Report | None
+    report: JobReport | None
     lost: str = ""
     """Why there is no report."""
 
@@ -36,7 +36,7 @@ class Ended:
 class Executor(Protocol):
     """Carries out jobs somewhere. A job is known by its number, which is free again once its end was told."""
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: JobSpec) -> None:
         """Have a job carried out, now or as soon as there is room."""
 
     def wait(self, seconds: float) -> list[Ended]:
@@ -65,7 +65,7 @@ class LocalExecutor:
         self._folder = tempfile.TemporaryDirectory(prefix="walkback-sweep-")
         self._count = 0
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: JobSpec) -> None:
         self._count += 1
         folder = Path(self._folder.name) / str(self._count)
         folder.mkdir()
@@ -112,7 +112,7 @@ class LocalExecutor:
         _close_pipe(started.process)
         report = started.folder / "report.json"
         if report.exists():
-            return Ended(number, Report.from_json(json.loads(report.read_text())))
+            return Ended(number, JobReport.from_json(json.loads(report.read_text())))
         lines = (started.folder / "errors.txt").read_text(errors="replace").strip().splitlines()
         said = f" ({lines[-1]})" if lines else ""
         return Ended(number, None, f"its process {_how(started.process.returncode)}{said}")

@@ -14,7 +14,7 @@ import yaml
 
 from walkback.core.configuration import PARTS, RunConfig, grid
 from walkback.core.errors import InputError, unknown
-from walkback.core.files import explained
+from walkback.core.files import friendly_os_errors
 from walkback.core.settings import Scalar
 
 KEYS = ("methods", "arch", "data", "seeds", "epochs", "settings", "baselines")
@@ -51,7 +51,7 @@ class GridFile:
 
 def read_grid(path: Path) -> GridFile:
     """Read and check a grid's file."""
-    with explained(path, "read"):
+    with friendly_os_errors(path, "read"):
         text = path.read_text(encoding="utf-8")
     try:
         return parse_grid(text)

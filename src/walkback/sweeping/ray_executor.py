@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.sweeping.executor import Ended, Job
-from walkback.sweeping.worker import Report, perform
+from walkback.sweeping.executor import Ended, JobSpec
+from walkback.sweeping.worker import JobReport, run_job
 
 STORE_BYTES = 100 << 20
 """Ray's shared memory on this machine: jobs and reports are a few kilobytes."""
@@ -31,10 +31,10 @@ class RayExecutor:
             except (ConnectionError, ValueError) as error:
                 raise InputError(f"Ray could not be started at RAY_ADDRESS={address}: {error}") from error
         # The sweep itself decides how often a lost job is tried again.
-        self._task: Any = ray.remote(num_cpus=1, num_gpus=int(wants_gpu), max_retries=0)(perform)
+        self._task: Any = ray.remote(num_cpus=1, num_gpus=int(wants_gpu), max_retries=0)(run_job)
         self._started: dict[Any, int] = {}
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: JobSpec) -> None:
         self._started[self._task.remote(dict(job))] = number
 
     def wait(self, seconds: float) -> list[Ended]:
@@ -53,7 +53,7 @@ class RayExecutor:
     def _end(self, task: Any) -> Ended:
         number = self._started.pop(task)
         try:
-            return Ended(number, Report.from_json(self._ray.get(task)))
+            return Ended(number, JobReport.from_json(self._ray.get(task)))
         except self._ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
             # What a task raised is Ray's text for a person: a traceback, with the error itself in its last line.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.sweeping.executor import Ended, Job
-from walkback.sweeping.worker import Report, perform
+from walkback.sweeping.executor import Ended, JobSpec
+from walkback.sweeping.worker import JobReport, run_job
 
 HOURS = 4
 """A job's limit, unless the user sets another; one that is cut off goes on from its last checkpoint."""
@@ -49,9 +49,9 @@ class SlurmExecutor:
             raise InputError(f"--slurm was refused by submitit: {error}") from error
         self._started: dict[int, Any] = {}
 
-    def submit(self, number: int, job: Job) -> None:
+    def submit(self, number: int, job: JobSpec) -> None:
         try:
-            self._started[number] = self._executor.submit(perform, dict(job))
+            self._started[number] = self._executor.submit(run_job, dict(job))
         except self._submitit.core.utils.FailedSubmissionError as error:
             reason = " ".join(str(error).split())
             raise InputError(
@@ -74,7 +74,7 @@ class SlurmExecutor:
     def _end(self, number: int) -> Ended:
         job = self._started.pop(number)
         try:
-            return Ended(number, Report.from_json(job.result()))
+            return Ended(number, JobReport.from_json(job.result()))
         except (self._submitit.core.utils.UncompletedJobError, self._submitit.core.utils.FailedJobError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
             return Ended(

@@ -11,21 +11,29 @@ from typing import Any
 import torch
 
 from walkback.auditing.audit import with_baselines
-from walkback.core.files import explained
-from walkback.runs.deadline import NEVER, Deadline
+from walkback.core.files import friendly_os_errors
+from walkback.runs.deadline import NO_DEADLINE, Deadline
 from walkback.runs.store import open_run
-from walkback.runs.train_runs import Options, Result, choose_device, free_memory, plan_rest, refuse_twins, result_of
+from walkback.runs.train_runs import (
+    Result,
+    TrainOptions,
+    choose_device,
+    free_memory,
+    plan_unfinished,
+    refuse_duplicates,
+    result_of,
+)
 from walkback.sweeping.executor import Ended, Executor
 from walkback.sweeping.grid_file import GridFile
-from walkback.training.planning.fleet_plan import Group
-from walkback.training.planning.load_balance import evened, ready_first
-from walkback.training.resolved_run import Recipe, resolve
+from walkback.training.planning.fleet_plan import FleetGroup
+from walkback.training.planning.load_balance import shortest_compile_first, split_long_fleets
+from walkback.training.resolved_run import ResolvedRun, resolve
 
 TRIES_AGAIN = 3
 """How often a job whose worker was lost is given to another."""
 REST = 2.0
 """Seconds before a job is tried again whose runs another process has."""
-LOOK = 0.5
+_LOOK = 0.5
 """Seconds between two looks at what rests."""
 
 
@@ -39,7 +47,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What a sweep came to."""
 
     results: tuple[Result, ...]
@@ -51,10 +59,10 @@ class Swept:
         return all(result.status == "done" for result in self.results)
 
 
-class Listener:
+class SweepListener:
     """Hears how a sweep goes; the default hears nothing."""
 
-    def planned(self, groups: Sequence[Group], finished: int) -> None:
+    def planned(self, groups: Sequence[FleetGroup], finished: int) -> None:
         """`groups` are the jobs; `finished` runs are there already."""
 
     def submitted(self, job: int) -> None: ...
@@ -72,65 +80,73 @@ class Listener:
         """It is over, however it went."""
 
 
-def recipes_of(grid: GridFile) -> list[Recipe]:
+def runs_of_grid(grid: GridFile) -> list[ResolvedRun]:
     """Every run a grid asks for, with the baselines where it asks for them."""
     asked = [resolve(config) for config in grid.configs()]
-    refuse_twins(asked)
+    refuse_duplicates(asked)
     return with_baselines(asked) if grid.baselines else asked
 
 
-def jobs_of(recipes: Sequence[Recipe], options: Options, at_once: int | None = None) -> list[Group]:
+def jobs_of(
+    resolved_runs: Sequence[ResolvedRun], options: TrainOptions, at_once: int | None = None
+) -> list[FleetGroup]:
     """The fleets that are still to be trained; each is a job. `at_once` processors share them."""
     # Workers elsewhere may have a GPU where this machine has none; they plan again with the memory they find.
     is_elsewhere = options.device == "cuda" and not torch.cuda.is_available()
-    groups = plan_rest(recipes, replace(options, resume=True, device="cpu" if is_elsewhere else options.device))
+    groups = plan_unfinished(
+        resolved_runs, replace(options, resume=True, device="cpu" if is_elsewhere else options.device)
+    )
     if options.device == "cuda" or choose_device(options.device).type == "cuda":
-        return ready_first(groups)
+        return shortest_compile_first(groups)
     if at_once is None:
         return groups
-    return evened(groups, at_once, is_begun=lambda recipe: (options.out / recipe.name).exists())
+    return split_long_fleets(groups, at_once, is_begun=lambda resolved: (options.out / resolved.name).exists())
 
 
-def shared_memory(options: Options, at_once: int) -> Options:
+def shared_memory(options: TrainOptions, at_once: int) -> TrainOptions:
     """The same options with a fair share of this machine's memory, for workers that are on it together."""
     share = free_memory(choose_device(options.device)) // at_once
     return replace(options, memory=share if options.memory is None else min(share, options.memory))
 
 
-def sweep(
-    recipes: Sequence[Recipe], options: Options, executor: Executor, at_once: int | None, listener: Listener
-) -> Swept:
+def run_sweep(
+    resolved_runs: Sequence[ResolvedRun],
+    options: TrainOptions,
+    executor: Executor,
+    at_once: int | None,
+    listener: SweepListener,
+) -> SweepResult:
     """Have every run trained that is not finished; no more than `at_once` jobs are handed out at a time."""
     try:
-        groups = jobs_of(recipes, options, at_once)
-        listener.planned(groups, len(recipes) - sum(len(group.recipes) for group in groups))
-        with explained(options.out, "create"):
+        groups = jobs_of(resolved_runs, options, at_once)
+        listener.planned(groups, len(resolved_runs) - sum(len(group.resolved_runs) for group in groups))
+        with friendly_os_errors(options.out, "create"):
             options.out.mkdir(parents=True, exist_ok=True)
         jobs = [job_json(group, options) for group in groups]
-        failures = Course(groups, jobs, executor, listener).run(at_once or len(groups))
+        failures = Scheduler(groups, jobs, executor, listener).run(at_once or len(groups))
     finally:
         executor.close()
-    _clear_up(recipes, options)
-    return Swept(tuple(result_of(recipe, options.out) for recipe in recipes), tuple(failures))
+    _clear_up(resolved_runs, options)
+    return SweepResult(tuple(result_of(resolved, options.out) for resolved in resolved_runs), tuple(failures))
 
 
-def _clear_up(recipes: Sequence[Recipe], options: Options) -> None:
+def _clear_up(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> None:
     """Remove checkpoints that a kill after the last file left beside finished runs."""
-    for path in (options.out / recipe.name for recipe in recipes):
+    for path in (options.out / resolved.name for resolved in resolved_runs):
         if path.exists() and (run := open_run(path)).is_done:
             run.drop_checkpoints()
 
 
-class Course:
+class Scheduler:
     """Which jobs wait, rest, are out, or failed."""
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[FleetGroup],
         jobs: Sequence[dict[str, Any]],
         executor: Executor,
-        listener: Listener,
-        deadline: Deadline = NEVER,
+        listener: SweepListener,
+        deadline: Deadline = NO_DEADLINE,
         done: Callable[[int], None] = lambda job: None,
     ):
         """`jobs` are what workers are given, one for each of the groups. After the deadline none is handed out; `done`
@@ -160,11 +176,11 @@ class Course:
                 self._out.add(job)
                 self._listener.submitted(job)
             if self._out:
-                for ended in self._executor.wait(LOOK):
+                for ended in self._executor.wait(_LOOK):
                     self._out.remove(ended.number)
                     self._hear(ended)
             else:
-                time.sleep(LOOK)
+                time.sleep(_LOOK)
         return [self._failures[job] for job in sorted(self._failures)]
 
     def _hear(self, ended: Ended) -> None:
@@ -195,20 +211,20 @@ class Course:
             self._listener.ended(job)
 
     def _fail(self, job: int, reason: str) -> None:
-        self._failures[job] = Failure(job, tuple(recipe.name for recipe in self._groups[job].recipes), reason)
+        self._failures[job] = Failure(job, tuple(resolved.name for resolved in self._groups[job].resolved_runs), reason)
         self._listener.failed(job, reason)
 
 
-def job_json(group: Group, options: Options) -> dict[str, Any]:
+def job_json(group: FleetGroup, options: TrainOptions) -> dict[str, Any]:
     """A fleet to be trained, as a worker is told."""
     return {
         "kind": "train",
         "options": options_json(options),
-        "configs": [recipe.config.to_json() for recipe in group.recipes],
+        "configs": [resolved.config.to_json() for resolved in group.resolved_runs],
     }
 
 
-def options_json(options: Options) -> dict[str, Any]:
+def options_json(options: TrainOptions) -> dict[str, Any]:
     """Workers may stand in another folder, so paths are whole."""
     root = options.data_root
     paths = {"out": str(options.out.resolve()), "data_root": None if root is None else str(root.resolve())}

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from walkback.core.errors import WalkbackError
 from walkback.core.files import write_atomic
-from walkback.runs.store import TakenError
+from walkback.runs.store import RunLockedError
 
 
 @dataclass(frozen=True)
-class Report:
+class JobReport:
     """What a worker says at the end of a job."""
 
     status: Literal["done", "stopped", "taken", "failed"]
@@ -34,11 +34,11 @@ class Report:
         return asdict(self)
 
     @staticmethod
-    def from_json(plain: dict[str, Any]) -> Report:
-        return Report(plain["status"], plain["reason"], tuple(plain["notes"]))
+    def from_json(plain: dict[str, Any]) -> JobReport:
+        return JobReport(plain["status"], plain["reason"], tuple(plain["notes"]))
 
 
-def perform(job: dict[str, Any]) -> dict[str, Any]:
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Carry out a job; every error that Python can catch is in its report."""
     notes: list[str] = []
     try:
@@ -46,21 +46,21 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
         from walkback.sweeping.job_kinds import JOBS
 
         is_done = JOBS.get(job["kind"])(job, notes.append)
-    except TakenError as error:
-        report = Report("taken", str(error))
+    except RunLockedError as error:
+        report = JobReport("taken", str(error))
     except WalkbackError as error:
-        report = Report("failed", str(error), tuple(notes))
+        report = JobReport("failed", str(error), tuple(notes))
     except Exception as error:
-        report = Report("failed", f"{type(error).__name__}: {error}", tuple(notes))
+        report = JobReport("failed", f"{type(error).__name__}: {error}", tuple(notes))
     else:
-        report = Report("done" if is_done else "stopped", notes=tuple(notes))
+        report = JobReport("done" if is_done else "stopped", notes=tuple(notes))
     return report.to_json()
 
 
 def main(job: Path, report: Path) -> None:
     """A worker in a process of its own: the job comes in a file and the report goes into one."""
     threading.Thread(target=_end_with_the_sweep, daemon=True).start()
-    said = perform(json.loads(job.read_text()))
+    said = run_job(json.loads(job.read_text()))
     write_atomic(report, json.dumps(said).encode())
     if said["status"] == "stopped":
         # What torch's compiler has still to do in processes of its own would be waited for.

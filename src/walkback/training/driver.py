@@ -19,7 +19,7 @@ from torch.func import vmap
 from walkback.data.dataset import Dataset
 from walkback.data.feed import TestSet
 from walkback.nets.network import Leaves
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 Tick = Callable[[int], None]
 """Called with the number of steps just done, for a progress bar."""
@@ -30,7 +30,7 @@ CALIBRATION_SAMPLES = 8192
 BATCHES_AT_ONCE = 8
 """Of those samples: each batch has its own statistics, but a small one leaves most of a GPU idle."""
 
-Look = Callable[[Leaves, Leaves, Leaves, Tensor, Tensor, Leaves], Leaves]
+ModelFunction = Callable[[Leaves, Leaves, Leaves, Tensor, Tensor, Leaves], Leaves]
 """A pure function of one model and samples, such as a detector."""
 
 
@@ -52,7 +52,7 @@ class Snapshot:
 class Trainer(ABC):
     """Trains the models of `recipes`, an epoch at a time."""
 
-    recipes: Sequence[Recipe]
+    resolved_runs: Sequence[ResolvedRun]
     epoch: int
     """Epochs done."""
     steps_per_epoch: int
@@ -91,7 +91,7 @@ class Driver(Trainer):
         return (self,)
 
     @abstractmethod
-    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+    def apply(self, function: ModelFunction, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         """A function of one model (params, state, knobs, x, y, noise) of each of them, results stacked by model."""
 
 
@@ -102,11 +102,11 @@ class Calibration:
     weights and the data alone: it does not matter when they are taken, how often, or after which interruption.
     """
 
-    def __init__(self, recipe: Recipe, data: Dataset, device: torch.device):
-        batch = recipe.config.batch
+    def __init__(self, resolved: ResolvedRun, data: Dataset, device: torch.device):
+        batch = resolved.config.batch
         count = max(min(CALIBRATION_SAMPLES, len(data.train_y)) // batch, 1) * batch
         first = replace(data, test_x=data.train_x[:count], test_y=data.train_y[:count])
-        self._samples = TestSet(first, recipe.dtype, device, batch)
+        self._samples = TestSet(first, resolved.dtype, device, batch)
 
     def __call__(self, params: Leaves, statistics: Callable[[Leaves, Tensor], Leaves]) -> None:
         """Set the buffers among `params` in place; `statistics` gives those of one batch."""
@@ -119,7 +119,7 @@ class Calibration:
                 params[name].copy_(torch.cat([found[name] for found in each]).mean(0))
 
 
-def prepare(device: torch.device) -> None:
+def set_exact_arithmetic(device: torch.device) -> None:
     """Set torch up for honest, repeatable arithmetic.
 
     No TF32: its ten-bit products would enter both credit and reference. A run that asks for it has it in its training
@@ -136,14 +136,14 @@ def prepare(device: torch.device) -> None:
 
 
 @contextmanager
-def products(recipe: Recipe) -> Iterator[None]:
+def matmul_precision(resolved: ResolvedRun) -> Iterator[None]:
     """Multiply as the recipe says: around its training steps, their compiling and recording, and nothing else.
 
     Whoever looks at a model (evaluation, statistics, detectors, measurements) is outside, where `prepare` rules.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = recipe.config.dtype == "tf32"
+    matmul.allow_tf32 = cudnn.allow_tf32 = resolved.config.dtype == "tf32"
     try:
         yield
     finally:

@@ -21,11 +21,20 @@ from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, Order, TestSet
 from walkback.nets.network import Leaves
-from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, products
-from walkback.training.gpu.cuda_graph import record, recorded
-from walkback.training.gpu.graph_program import flat_program, quicken
+from walkback.training.driver import (
+    Calibration,
+    Driver,
+    ModelFunction,
+    Snapshot,
+    Tick,
+    copy_into,
+    matmul_precision,
+    set_exact_arithmetic,
+)
+from walkback.training.gpu.cuda_graph import capture, captured
+from walkback.training.gpu.graph_program import optimise_graph, trace_program
 from walkback.training.optimisers import AdamW, cosine_tensor
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 from walkback.training.step import StepOutput, StepSpec, step
 
 
@@ -44,19 +53,21 @@ class _Output(NamedTuple):
 class Fleet(Driver):
     def __init__(
         self,
-        recipes: Sequence[Recipe],
+        resolved_runs: Sequence[ResolvedRun],
         data: Dataset,
         device: torch.device,
         stream: torch.cuda.Stream | None = None,
     ):
         """`stream` is for one that shares a GPU with other fleets: the stream that what it does is recorded on."""
-        assert len({recipe.bucket() for recipe in recipes}) == 1, "a fleet's models must share their bucket"
-        prepare(device)
+        assert len({resolved.fleet_key() for resolved in resolved_runs}) == 1, (
+            "a fleet's models must share their bucket"
+        )
+        set_exact_arithmetic(device)
         if device.type == "cuda":
             # Whoever is short of time may end a warm-up anywhere, and an import that was cut off cannot be repeated.
             import_module("torch._inductor.compile_fx")
-        first = recipes[0]
-        self.recipes = tuple(recipes)
+        first = resolved_runs[0]
+        self.resolved_runs = tuple(resolved_runs)
         self.epoch = 0
         self._device = device
         self._stream = stream
@@ -67,13 +78,15 @@ class Fleet(Driver):
         self._test = TestSet(data, first.dtype, device)
         self.steps_per_epoch = self._feed.steps
 
-        order = sorted(range(len(recipes)), key=lambda index: recipes[index].treatment.shell != "none")
-        self._ranked = [recipes[index] for index in order]
-        self._rows = [order.index(index) for index in range(len(recipes))]
+        order = sorted(range(len(resolved_runs)), key=lambda index: resolved_runs[index].shared_options.shell != "none")
+        self._ranked = [resolved_runs[index] for index in order]
+        self._rows = [order.index(index) for index in range(len(resolved_runs))]
         """The row of each recipe in the stack."""
-        self._params = _stack([recipe.params() for recipe in self._ranked], device)
-        self._state = _stack([recipe.state() for recipe in self._ranked], device)
-        knobs = [{k: torch.tensor(v, dtype=first.dtype) for k, v in recipe.knobs().items()} for recipe in self._ranked]
+        self._params = _stack([resolved.params() for resolved in self._ranked], device)
+        self._state = _stack([resolved.state() for resolved in self._ranked], device)
+        knobs = [
+            {k: torch.tensor(v, dtype=first.dtype) for k, v in resolved.knobs().items()} for resolved in self._ranked
+        ]
         self._knobs = _stack(knobs, device)
         self._trained = {name: count for name in self._params if (count := self._trained_rows(name))}
         """By leaf, in how many rows it is trained: the first ones."""
@@ -91,9 +104,9 @@ class Fleet(Driver):
         self._own_optimiser = AdamW(learned, 0.0, lr=self._own_rate) if learned else None
 
         # Models of one seed see the same batches: each is gathered once and shared.
-        self._seeds = sorted({recipe.config.seed for recipe in recipes})
-        seed_rows = [self._seeds.index(recipe.config.seed) for recipe in self._ranked]
-        self._seed_rows = torch.tensor(seed_rows, device=device) if seed_rows != [*range(len(recipes))] else None
+        self._seeds = sorted({resolved.config.seed for resolved in resolved_runs})
+        seed_rows = [self._seeds.index(resolved.config.seed) for resolved in self._ranked]
+        self._seed_rows = torch.tensor(seed_rows, device=device) if seed_rows != [*range(len(resolved_runs))] else None
         self._choices = tuple(self._feed.order(self._seeds[0], 0))
         self._next_order = self._stacked_order(0)
         self._order = self._next_order.to(device)
@@ -103,7 +116,7 @@ class Fleet(Driver):
         self._totals: Tensor | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
-        self._spec = StepSpec.of(*recipes)
+        self._spec = StepSpec.of(*resolved_runs)
         self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
         self._looked_at = 1 if self._net.kind == "maps" else None
         """Models at once; a library's convolutions of several models together are slow."""
@@ -111,10 +124,10 @@ class Fleet(Driver):
         self._logits = vmap(self._net.forward, in_dims=(0, None), chunk_size=1)
         self._statistics = vmap(self._net.statistics, in_dims=(0, None), chunk_size=1)
         self._calibration = Calibration(first, data, device) if self._net.buffers else None
-        self._calibrate = recorded(self._take_statistics, device, stream)
+        self._calibrate = captured(self._take_statistics, device, stream)
         self._calibrated_at: int | None = None
         """The epoch whose weights the buffers belong to."""
-        self._count_right = recorded(self._right, device, stream)
+        self._count_right = captured(self._right, device, stream)
         self._looks: dict[Hashable, Callable[[], Leaves]] = {}
 
     def warm_up(self) -> None:
@@ -142,7 +155,7 @@ class Fleet(Driver):
         if self._graph is not None:
             self._graph.replay()
         else:
-            with products(self.recipes[0]):
+            with matmul_precision(self.resolved_runs[0]):
                 self._step()
 
     def draw_next(self) -> None:
@@ -164,8 +177,8 @@ class Fleet(Driver):
         pixels, y = self._feed.gather(picks)
         inputs = (self._params, self._state, self._knobs, pixels, y, picks, self._noise, self._done)
         if self._program is None:
-            program = flat_program(self._all_models, inputs)
-            self._program = quicken(program, self._total) if self._device.type == "cuda" else program
+            program = trace_program(self._all_models, inputs)
+            self._program = optimise_graph(program, self._total) if self._device.type == "cuda" else program
         output = self._program(*inputs)
         self._rate.copy_(output.rates[0])
         before = {n: leaf.clone() for n, leaf in self._params.items()} if self._rule.updates_state() else {}
@@ -212,9 +225,9 @@ class Fleet(Driver):
         live = self._live()
         kept = {name: leaf.clone() for name, leaf in live.items()}
         self._done.zero_()
-        with products(self.recipes[0]), warnings.catch_warnings():
+        with matmul_precision(self.resolved_runs[0]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Advice of torch's compiler, to those who write torch.
-            self._graph, _ = record(self._step, self._stream)
+            self._graph, _ = capture(self._step, self._stream)
         copy_into(live, kept)
         self._set_counts()
 
@@ -248,7 +261,7 @@ class Fleet(Driver):
         return [counts[row] / len(self._test) for row in self._rows]
 
     def _right(self) -> Tensor:
-        right = torch.zeros(len(self.recipes), dtype=torch.int64, device=self._device)
+        right = torch.zeros(len(self.resolved_runs), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
                 right += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
@@ -263,7 +276,7 @@ class Fleet(Driver):
         assert self._calibration
         self._calibration(self._params, self._statistics)
 
-    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+    def apply(self, function: ModelFunction, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         self._set_buffers()
 
         def look() -> Leaves:
@@ -272,7 +285,7 @@ class Fleet(Driver):
             return found
 
         # Looked at again after every epoch: what is kept holds the samples, so that their names stay theirs.
-        known = self._looks.setdefault((function, id(x), id(y)), recorded(look, self._device, self._stream))
+        known = self._looks.setdefault((function, id(x), id(y)), captured(look, self._device, self._stream))
         found = known()
         rows = torch.tensor(self._rows, device=self._device)
         return {name: values[rows] for name, values in found.items()}
@@ -282,15 +295,15 @@ class Fleet(Driver):
         params, state, moments = _to_host(self._params), _to_host(self._state), _to_host(self._optimiser.moments())
         own = _to_host(self._own_optimiser.moments()) if self._own_optimiser else {}
         found = []
-        for row, recipe in zip(self._rows, self.recipes, strict=True):
-            trained = {n: m for n, m in moments.items() if not recipe.is_frozen(n.partition(".")[2])}
+        for row, resolved in zip(self._rows, self.resolved_runs, strict=True):
+            trained = {n: m for n, m in moments.items() if not resolved.is_frozen(n.partition(".")[2])}
             found.append(Snapshot(self.epoch, _row(params, row), _row(state, row), _row(trained, row), _row(own, row)))
         return found
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         epochs = {snapshot.epoch for snapshot in snapshots}
         assert len(epochs) == 1, "a fleet goes on from one epoch"
-        assert len(snapshots) == len(self.recipes), "one snapshot for each model"
+        assert len(snapshots) == len(self.resolved_runs), "one snapshot for each model"
         snapshots = [snapshots[self._rows.index(row)] for row in range(len(snapshots))]
         copy_into(self._params, _stack([s.params for s in snapshots], self._device))
         copy_into(self._state, _stack([s.state for s in snapshots], self._device))
@@ -306,7 +319,7 @@ class Fleet(Driver):
         self._set_counts()
 
     def _trained_rows(self, leaf: str) -> int:
-        frozen = [recipe.is_frozen(leaf) for recipe in self._ranked]
+        frozen = [resolved.is_frozen(leaf) for resolved in self._ranked]
         assert frozen == sorted(frozen), "what is frozen in some models is frozen in the last ones"
         return frozen.count(False)
 
@@ -316,7 +329,7 @@ class Fleet(Driver):
         return torch.stack([torch.stack([order[name] for order in orders]) for name in self._choices])
 
     def _stacked_noise(self, epoch: int, index: int) -> Leaves:
-        return _stack([recipe.noise(epoch, index) for recipe in self._ranked], self._device)
+        return _stack([resolved.noise(epoch, index) for resolved in self._ranked], self._device)
 
 
 def _stack(models: Sequence[Leaves], device: torch.device) -> Leaves:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
-from walkback.core.configuration import RunConfig, Treatment
+from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
-from walkback.core.settings import Choice, build, changed, recorded
+from walkback.core.settings import Spec, build_settings, changed_settings, recorded_settings
 from walkback.credit import RULES
 from walkback.credit.rule import CreditRule
 from walkback.data import tensors
@@ -23,13 +23,13 @@ from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ResolvedRun:
     """One run: its filled-in configuration and what it is made of."""
 
     config: RunConfig
     net: Network
     rule: CreditRule
-    treatment: Treatment
+    shared_options: SharedOptions
     source: DataSource
     method: str
     """The method as a user writes it, with the settings that differ from their defaults."""
@@ -71,27 +71,27 @@ class Recipe:
 
     def is_frozen(self, leaf: str) -> bool:
         """Whether the update of this leaf is masked, and its weight decay with it."""
-        if self.treatment.shell != "none" and leaf.startswith("blocks."):
+        if self.shared_options.shell != "none" and leaf.startswith("blocks."):
             return True
         without_credit = any(leaf == name or leaf.startswith(f"{name}.") for name in self.rule.untrained(self.net))
         return without_credit or leaf in self.net.buffers
 
     def knobs(self) -> dict[str, float]:
         """The numbers that may differ between the models of one fleet."""
-        return {"penalty": self.treatment.penalty, **{f"rule.{k}": v for k, v in self.rule.knobs().items()}}
+        return {"penalty": self.shared_options.penalty, **{f"rule.{k}": v for k, v in self.rule.knobs().items()}}
 
-    def bucket(self) -> Hashable:
+    def fleet_key(self) -> Hashable:
         """What all models of one fleet must share."""
         config = self.config
         shared = (config.epochs, config.batch, config.lr, config.weight_decay, config.augment, config.dtype)
-        reduction = self.treatment.penalty_reduction
-        return (self.net, self.rule.static(), self.treatment.site, reduction, self.source, shared)
+        reduction = self.shared_options.penalty_reduction
+        return (self.net, self.rule.static(), self.shared_options.site, reduction, self.source, shared)
 
     def _typed(self, leaves: Leaves) -> Leaves:
         return {name: leaf.to(self.dtype) for name, leaf in leaves.items()}
 
 
-def resolve(config: RunConfig, own_data: DataSource | None = None) -> Recipe:
+def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRun:
     """Look every name up, check every setting, and fill in the defaults.
 
     `own_data` is the user's own data set; it takes the place of the one the configuration names.
@@ -99,8 +99,8 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> Recipe:
     source = own_data or _source(config.data)
     shape = {"input_shape": source.input_shape, "classes": source.classes}
     what = f"the architecture '{config.arch.name}'"
-    net: Network = build(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
-    rule, treatment = _method(config.method)
+    net: Network = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
+    rule, shared_options = _method(config.method)
     reason = rule.refuses(net)
     if reason:
         raise InputError(f"The method '{config.method.name}' is not defined on '{config.arch.name}': {reason}.")
@@ -114,43 +114,49 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> Recipe:
     augment = config.augment
     if augment == "auto":
         augment = "crop_flip" if source.is_image else "none"
-    settings = recorded(rule) | recorded(treatment)
+    settings = recorded_settings(rule) | recorded_settings(shared_options)
     filled = replace(
         config,
-        method=Choice(config.method.name, settings),
-        arch=Choice(config.arch.name, {k: v for k, v in recorded(net).items() if k not in shape}),
-        data=Choice(config.data.name, source.settings()),
+        method=Spec(config.method.name, settings),
+        arch=Spec(config.arch.name, {k: v for k, v in recorded_settings(net).items() if k not in shape}),
+        data=Spec(config.data.name, source.settings()),
         augment=augment,
     )
-    shown = {k: v for k, v in (changed(rule) | changed(treatment)).items() if k != "site" or len(rule.sites) > 1}
-    return Recipe(filled, net, rule, treatment, source, str(Choice(config.method.name, shown)))
+    shown = {
+        k: v
+        for k, v in (changed_settings(rule) | changed_settings(shared_options)).items()
+        if k != "site" or len(rule.sites) > 1
+    }
+    return ResolvedRun(filled, net, rule, shared_options, source, str(Spec(config.method.name, shown)))
 
 
-def _source(choice: Choice) -> DataSource:
-    if choice.name == tensors.NAME:
+def _source(spec: Spec) -> DataSource:
+    if spec.name == tensors.TENSORS_NAME:
         raise InputError("This run was trained on tensors that were handed over in Python. Hand them over again.")
-    made: DataSource = build(DATA_SETS.get(choice.name), choice.settings, f"the data set '{choice.name}'")
+    made: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")
     return made
 
 
-def _method(choice: Choice) -> tuple[CreditRule, Treatment]:
+def _method(spec: Spec) -> tuple[CreditRule, SharedOptions]:
     """Split a method's settings into its rule's own and those that every rule shares."""
-    rule_class = RULES.get(choice.name)
-    what = f"the method '{choice.name}'"
+    rule_class = RULES.get(spec.name)
+    what = f"the method '{spec.name}'"
     own = [f.name for f in fields(rule_class)]
-    shared = [f.name for f in fields(Treatment)]
-    for key in choice.settings:
+    shared = [f.name for f in fields(SharedOptions)]
+    for key in spec.settings:
         if key not in own and key not in shared:
             raise unknown(f"setting of {what}", key, own + shared)
-    rule: CreditRule = build(rule_class, {k: v for k, v in choice.settings.items() if k in own}, what)
-    treatment = build(Treatment, {k: v for k, v in choice.settings.items() if k in shared}, what)
-    if treatment.site not in rule.sites:
-        raise InputError(f"{what} is defined for site={rule.sites[0]} only, not site={treatment.site}. Leave site out.")
-    if choice.name == "bp" and treatment.shell == "method":
-        treatment = replace(treatment, shell="bp")
-    if choice.name != "bp" and treatment.shell == "bp":
+    rule: CreditRule = build_settings(rule_class, {k: v for k, v in spec.settings.items() if k in own}, what)
+    shared_options = build_settings(SharedOptions, {k: v for k, v in spec.settings.items() if k in shared}, what)
+    if shared_options.site not in rule.sites:
+        raise InputError(
+            f"{what} is defined for site={rule.sites[0]} only, not site={shared_options.site}. Leave site out."
+        )
+    if spec.name == "bp" and shared_options.shell == "method":
+        shared_options = replace(shared_options, shell="bp")
+    if spec.name != "bp" and shared_options.shell == "bp":
         raise InputError(
             f"shell=bp is the shell trained by backprop, whatever the method. Write 'bp:shell=bp' for it, "
-            f"or '{choice.name}:shell=method' for the shell trained by {choice.name}."
+            f"or '{spec.name}:shell=method' for the shell trained by {spec.name}."
         )
-    return rule, treatment
+    return rule, shared_options

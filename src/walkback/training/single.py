@@ -11,32 +11,42 @@ from walkback.credit.rule import LEARNED
 from walkback.data.dataset import Dataset
 from walkback.data.feed import Feed, TestSet
 from walkback.nets.network import Leaves
-from walkback.training.driver import Calibration, Driver, Look, Snapshot, Tick, copy_into, prepare, products, to_cpu
+from walkback.training.driver import (
+    Calibration,
+    Driver,
+    ModelFunction,
+    Snapshot,
+    Tick,
+    copy_into,
+    matmul_precision,
+    set_exact_arithmetic,
+    to_cpu,
+)
 from walkback.training.optimisers import AdamW, cosine
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 from walkback.training.step import StepSpec, step
 
 
 class Single(Driver):
-    def __init__(self, recipe: Recipe, data: Dataset, device: torch.device):
-        prepare(device)
-        self.recipes = (recipe,)
+    def __init__(self, resolved: ResolvedRun, data: Dataset, device: torch.device):
+        set_exact_arithmetic(device)
+        self.resolved_runs = (resolved,)
         self.epoch = 0
-        self._recipe = recipe
+        self._recipe = resolved
         self._device = device
-        self._spec = StepSpec.of(recipe)
-        self._feed = Feed(data, recipe.config.batch, recipe.augment, recipe.dtype, device)
-        self._test = TestSet(data, recipe.dtype, device)
+        self._spec = StepSpec.of(resolved)
+        self._feed = Feed(data, resolved.config.batch, resolved.augment, resolved.dtype, device)
+        self._test = TestSet(data, resolved.dtype, device)
         self.steps_per_epoch = self._feed.steps
-        self._params = {name: leaf.to(device) for name, leaf in recipe.params().items()}
-        self._state = {name: leaf.to(device) for name, leaf in recipe.state().items()}
-        self._knobs = {k: torch.tensor(v, dtype=recipe.dtype, device=device) for k, v in recipe.knobs().items()}
-        trained = {name: leaf for name, leaf in self._params.items() if not recipe.is_frozen(name)}
+        self._params = {name: leaf.to(device) for name, leaf in resolved.params().items()}
+        self._state = {name: leaf.to(device) for name, leaf in resolved.state().items()}
+        self._knobs = {k: torch.tensor(v, dtype=resolved.dtype, device=device) for k, v in resolved.knobs().items()}
+        trained = {name: leaf for name, leaf in self._params.items() if not resolved.is_frozen(name)}
         learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
-        self._optimiser = AdamW(trained, recipe.config.weight_decay)
+        self._optimiser = AdamW(trained, resolved.config.weight_decay)
         self._own_optimiser = AdamW(learned, weight_decay=0.0) if learned else None
-        self._total = recipe.config.epochs * self._feed.steps
-        self._calibrate = Calibration(recipe, data, device) if recipe.net.buffers else None
+        self._total = resolved.config.epochs * self._feed.steps
+        self._calibrate = Calibration(resolved, data, device) if resolved.net.buffers else None
 
     def warm_up(self) -> None:
         """Nothing: each step is done as it comes."""
@@ -47,7 +57,7 @@ class Single(Driver):
         for index in range(self.steps_per_epoch):
             x, y = self._feed.take({name: values[index] for name, values in order.items()})
             noise = {name: leaf.to(self._device) for name, leaf in self._recipe.noise(self.epoch, index).items()}
-            with products(self._recipe):
+            with matmul_precision(self._recipe):
                 output = step(self._spec, self._params, self._state, self._knobs, x, y, noise)
                 self._update(output.gradients, output.own_gradients, self.epoch * self.steps_per_epoch + index)
             for name, value in output.logs.items():
@@ -79,7 +89,7 @@ class Single(Driver):
         if self._calibrate:
             self._calibrate(self._params, self._recipe.net.statistics)
 
-    def apply(self, function: Look, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
+    def apply(self, function: ModelFunction, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         self._set_buffers()
         found = function(self._params, self._state, self._knobs, x, y, noise)
         return {name: value[None] for name, value in found.items()}

@@ -15,7 +15,7 @@ from walkback.credit import local
 from walkback.credit.rule import LEARNED, CreditRule
 from walkback.credit.trace import Trace, trace
 from walkback.nets.network import Leaves, Network, part
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,13 @@ class StepSpec:
     """Whether any model has a penalty; where none has, its arithmetic is left out."""
 
     @staticmethod
-    def of(*recipes: Recipe) -> StepSpec:
-        first = recipes[0]
-        penalised = any(recipe.treatment.penalty > 0 for recipe in recipes)
-        treatment = first.treatment
-        return StepSpec(first.net, first.rule.static(), treatment.site, treatment.penalty_reduction, penalised)
+    def of(*resolved_runs: ResolvedRun) -> StepSpec:
+        first = resolved_runs[0]
+        penalised = any(resolved.shared_options.penalty > 0 for resolved in resolved_runs)
+        shared_options = first.shared_options
+        return StepSpec(
+            first.net, first.rule.static(), shared_options.site, shared_options.penalty_reduction, penalised
+        )
 
 
 class StepOutput(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from walkback.core.errors import InputError, unknown
 from walkback.judge.check import CHECKS
-from walkback.judge.detector_alarms import PAPERS_FACTOR, fires, is_watched
+from walkback.judge.detector_alarms import PAPERS_FACTOR, alarm_of, is_watched
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag
 from walkback.judge.quantities import Quantities
@@ -16,7 +16,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 
 PAPERS_D2 = "D2@1024"
 """D2 with the papers' floor as they measured it: 1e-7 in the mean loss of 1024 samples is 8e-7 in that of 128."""
-DETECTORS = ("D1", "D2", PAPERS_D2, "direction")
+DETECTOR_NAMES = ("D1", "D2", PAPERS_D2, "direction")
 
 Alarm = tuple[str, ...]
 """Detectors that must be raised together."""
@@ -33,17 +33,17 @@ def raised_in(row: Mapping[str, Any], t: DiagnosticThresholds) -> list[str]:
     """The detectors a row raises: as it says itself, or by its numbers where it only has those."""
     flags = row.get("flags")
     if isinstance(flags, Mapping):
-        return [name for name in DETECTORS if flags.get(name) == "raised"]
+        return [name for name in DETECTOR_NAMES if flags.get(name) == "raised"]
     if not is_watched(row):
         return []
     direction = row.get("direction")
     found = {
-        "D1": fires("D1", t)(row),
-        "D2": fires("D2", t)(row),
-        PAPERS_D2: fires("D2", t, PAPERS_FACTOR * t.g_norm_floor)(row),
+        "D1": alarm_of("D1", t)(row),
+        "D2": alarm_of("D2", t)(row),
+        PAPERS_D2: alarm_of("D2", t, PAPERS_FACTOR * t.g_norm_floor)(row),
         "direction": direction is not None and direction > t.stability_drift_ceiling,
     }
-    return [name for name in DETECTORS if found[name]]
+    return [name for name in DETECTOR_NAMES if found[name]]
 
 
 def alarms(stop_on: str | Sequence[str | Sequence[str]]) -> tuple[Alarm, ...]:
@@ -54,14 +54,14 @@ def alarms(stop_on: str | Sequence[str | Sequence[str]]) -> tuple[Alarm, ...]:
         if not alarm:
             raise InputError("stop_on holds an empty group. Name the detectors that must be raised together.")
         for name in alarm:
-            if name not in DETECTORS:
-                raise unknown("detector", name, DETECTORS)
+            if name not in DETECTOR_NAMES:
+                raise unknown("detector", name, DETECTOR_NAMES)
     return found
 
 
 def first_of(rows: Sequence[Mapping[str, Any]], t: DiagnosticThresholds, unit: str) -> dict[str, int | None]:
     """When each detector was first raised; None where it never was."""
-    found: dict[str, int | None] = dict.fromkeys(DETECTORS)
+    found: dict[str, int | None] = dict.fromkeys(DETECTOR_NAMES)
     for row in rows:
         for name in raised_in(row, t):
             if found[name] is None:

@@ -13,7 +13,7 @@ from walkback.runs import store
 from walkback.watching import journal
 from walkback.watching.detectors import first_of, raised_in
 
-Status = Literal["running", "done", "stopped", "interrupted", "failed"]
+WatchStatus = Literal["running", "done", "stopped", "interrupted", "failed"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class State:
     """What is known now."""
 
     title: str
-    status: Status
+    status: WatchStatus
     says: str
     """How far it is or how it ended, in words."""
     unit: Literal["step", "epoch"]
@@ -62,15 +62,19 @@ class State:
 
 def state_of(folder: Path) -> State:
     """Read a watched training's folder or a run's; anything else is refused with what was expected."""
-    if (folder / journal.RECORD).is_file():
+    if (folder / journal.WATCH_RECORD).is_file():
         return _watched(folder)
     if (folder / store.RECORD).is_file():
         return _run(folder)
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}. Name one that Watch or `walkback train` writes into.")
-    inside = sorted(path.parent.name for name in (journal.RECORD, store.RECORD) for path in folder.glob(f"*/{name}"))
+    inside = sorted(
+        path.parent.name for name in (journal.WATCH_RECORD, store.RECORD) for path in folder.glob(f"*/{name}")
+    )
     hint = f"Name one of those in it: {', '.join(inside)}." if inside else "Name one that holds either."
-    raise InputError(f"{folder} holds neither a watched training ({journal.RECORD}) nor a run ({store.RECORD}). {hint}")
+    raise InputError(
+        f"{folder} holds neither a watched training ({journal.WATCH_RECORD}) nor a run ({store.RECORD}). {hint}"
+    )
 
 
 def _watched(folder: Path) -> State:

@@ -13,7 +13,7 @@ from typing import Any
 from walkback.watching.callback import Holder, base_of
 
 
-class Hooks(Holder):
+class TrainerHooks(Holder):
     """The events the Trainer tells of."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -34,7 +34,7 @@ class Hooks(Holder):
 @cache
 def _callback() -> type:
     base = base_of(("transformers.trainer_callback",), "TrainerCallback", "huggingface")
-    return type("WatchCallback", (Hooks, base), {"__module__": __name__, "__doc__": __doc__})
+    return type("WatchCallback", (TrainerHooks, base), {"__module__": __name__, "__doc__": __doc__})
 
 
 def __getattr__(name: str) -> Any:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.core.files import explained, write_atomic
+from walkback.core.files import friendly_os_errors, write_atomic
 
-RECORD, LOG = "watch.json", "watch.jsonl"
-FORMAT = 1
+WATCH_RECORD, WATCH_LOG = "watch.json", "watch.jsonl"
+_FORMAT = 1
 
-Row = dict[str, Any]
+WatchRow = dict[str, Any]
 
 
 class Journal:
@@ -32,9 +32,9 @@ class Journal:
     def __init__(self, folder: Path, resume: bool):
         self.folder = folder
         self.record: dict[str, Any] = {}
-        self.rows: list[Row] = []
+        self.rows: list[WatchRow] = []
         """Those found on opening; later ones are only written."""
-        there = [name for name in (RECORD, LOG) if (folder / name).exists()]
+        there = [name for name in (WATCH_RECORD, WATCH_LOG) if (folder / name).exists()]
         if there and not resume:
             raise InputError(
                 f"{folder} holds a watched training already ({there[0]}). "
@@ -53,39 +53,39 @@ class Journal:
             )
         self.rows = [row for row in self.rows if row["step"] <= at]
         lines = "".join(_line(row) for row in self.rows)
-        with explained(self.folder, "create"):
+        with friendly_os_errors(self.folder, "create"):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.folder / LOG, lines.encode())
-        self.note({"format": FORMAT, **facts, "status": "running", "reason": "", "pid": os.getpid(), "host": _host()})
+        write_atomic(self.folder / WATCH_LOG, lines.encode())
+        self.note({"format": _FORMAT, **facts, "status": "running", "reason": "", "pid": os.getpid(), "host": _host()})
 
     def append(self, row: Mapping[str, Any]) -> None:
-        path = self.folder / LOG
-        with explained(path, "write"), path.open("ab") as file:
+        path = self.folder / WATCH_LOG
+        with friendly_os_errors(path, "write"), path.open("ab") as file:
             file.write(_line(row).encode())
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Change the record; the file is replaced whole."""
         self.record |= facts
         text = json.dumps(self.record, indent=1, allow_nan=False) + "\n"
-        write_atomic(self.folder / RECORD, text.encode())
+        write_atomic(self.folder / WATCH_RECORD, text.encode())
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    path = folder / RECORD
+    path = folder / WATCH_RECORD
     try:
-        with explained(path, "read"):
+        with friendly_os_errors(path, "read"):
             record = json.loads(path.read_text())
     except ValueError as error:
         raise InputError(f"{path} cannot be read ({error}). Move that folder away and watch again.") from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise InputError(f"{path} is not the record of a watched training that this version of walkback can read.")
     return record
 
 
-def read_rows(folder: Path) -> list[Row]:
+def read_rows(folder: Path) -> list[WatchRow]:
     """Every whole line; one that a kill cut off is left out."""
-    path = folder / LOG
-    with explained(path, "read"):
+    path = folder / WATCH_LOG
+    with friendly_os_errors(path, "read"):
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
@@ -116,7 +116,7 @@ def described(first: Mapping[str, int | None]) -> str:
     return ", ".join(f"{name} {'never' if step is None else f'at step {step}'}" for name, step in first.items())
 
 
-def joined(alarms: Sequence[Sequence[str]]) -> list[str]:
+def joined_rows(alarms: Sequence[Sequence[str]]) -> list[str]:
     return [" and ".join(alarm) for alarm in alarms]
 
 

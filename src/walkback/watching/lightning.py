@@ -16,7 +16,7 @@ from walkback.core.errors import InputError
 from walkback.watching.callback import Holder, base_of
 
 
-class Hooks(Holder):
+class LightningHooks(Holder):
     """The hooks Lightning calls."""
 
     def __init__(self, eval_batches: Iterable[Any], every: int | None = 100, *, module: str = "", **settings: Any):
@@ -49,7 +49,7 @@ class Hooks(Holder):
 @cache
 def _callback() -> type:
     base = base_of(("lightning.pytorch.callbacks", "pytorch_lightning.callbacks"), "Callback", "lightning")
-    return type("WatchCallback", (Hooks, base), {"__module__": __name__, "__doc__": __doc__})
+    return type("WatchCallback", (LightningHooks, base), {"__module__": __name__, "__doc__": __doc__})
 
 
 def __getattr__(name: str) -> Any:

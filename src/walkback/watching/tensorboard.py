@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from walkback.core.errors import InputError
 
 SINGLE = ("growth", "grad_top", "direction", "eval_loss", "eval_acc")
-BY_LAYER = ("hidden", "grad", "cosine")
+_BY_LAYER = ("hidden", "grad", "cosine")
 
 
 class Writer(Protocol):
@@ -27,7 +27,7 @@ class TensorBoard:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         values: dict[str, Any] = {name: row.get(name) for name in SINGLE}
-        for name in BY_LAYER:
+        for name in _BY_LAYER:
             values |= {f"{name}/{layer}": value for layer, value in enumerate(row.get(name) or ())}
         flags = row.get("flags") or {}
         values |= {f"raised/{name}": float(status == "raised") for name, status in flags.items()}

@@ -27,7 +27,7 @@ from torch import nn
 from walkback.auditing.diagnose_model import diagnose_model
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
-from walkback.core.settings import at_least, convert
+from walkback.core.settings import convert, require_at_least
 from walkback.judge.editions import edition
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag, finite
@@ -35,16 +35,16 @@ from walkback.judge.options import JudgeOptions
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.detector_readings import Sight
+from walkback.measure.detector_readings import DetectorReading
 from walkback.measure.discovery import Blocks, subject_of
 from walkback.measure.foreign import ForeignSubject, StepFn
 from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import Pool, measure
-from walkback.measure.subject import Credit
+from walkback.measure.subject import CreditFunction
 from walkback.runs.provenance import provenance
 from walkback.watching.detectors import alarms, first_of, flags_of, raised_in
-from walkback.watching.journal import Journal, Row, described, joined
+from walkback.watching.journal import Journal, WatchRow, described, joined_rows
 from walkback.watching.unwrap import as_written, is_first, said_by_first
 
 Logger = Callable[[Mapping[str, Any]], None]
@@ -78,14 +78,14 @@ class Watch:
         blocks: Blocks = "auto",
         pool: Pool = "auto",
         step_fn: StepFn | None = None,
-        credit: Credit | None = None,
+        credit: CreditFunction | None = None,
         loggers: Sequence[Logger] = (),
     ):
         if not isinstance(model, nn.Module):
             raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
         edition(protocol)
         self.every: int | None = None if every is None else convert(every, int, "every")
-        at_least(1 if self.every is None else self.every, 1, "every")
+        require_at_least(1 if self.every is None else self.every, 1, "every")
         self.out = Path(out)
         self.should_stop = False
         self.report: DiagnosticReport | None = None
@@ -120,7 +120,7 @@ class Watch:
             self.look(epoch)
         return self.should_stop
 
-    def look(self, epoch: float | None = None) -> Row | None:
+    def look(self, epoch: float | None = None) -> WatchRow | None:
         """Look now, whatever the step; returns the journal's new row (None once the watch is over)."""
         if self._is_over:
             return None
@@ -183,7 +183,7 @@ class Watch:
             "method": self._name,
             "model": type(self._model).__name__,
             "every": self.every,
-            "stop_on": joined(self._alarms),
+            "stop_on": joined_rows(self._alarms),
             "protocol": self._protocol,
             "thresholds": asdict(self._thresholds),
             "found": list(self._subject.found),
@@ -191,14 +191,14 @@ class Watch:
             **provenance(self._subject.device, ()),
         }
 
-    def _seen(self, epoch: float | None) -> Row:
+    def _seen(self, epoch: float | None) -> WatchRow:
         """A row of numbers; a model that cannot be measured any more gives one that says why, and trains on."""
         try:
             return self._measured(epoch)
         except (InputError, torch.OutOfMemoryError) as error:
             return {"step": self.steps, "epoch": epoch, "flags": {}, "problem": str(error)}
 
-    def _measured(self, epoch: float | None) -> Row:
+    def _measured(self, epoch: float | None) -> WatchRow:
         began = time.perf_counter()
         with as_written(self._model), left_as_found(self._model):
             subject = self._as_subject()
@@ -216,7 +216,7 @@ class Watch:
             self._subject = known = subject_of(self._model, how["blocks"], *self._groups[0], how["step_fn"])
         return known
 
-    def _keep(self, row: Row) -> None:
+    def _keep(self, row: WatchRow) -> None:
         self._journal.append(row)
         for name in raised_in(row, self._thresholds):
             if self.first[name] is None:
@@ -225,7 +225,7 @@ class Watch:
         for logger in self._loggers:
             logger(row)
 
-    def _alarm(self, row: Row) -> str:
+    def _alarm(self, row: WatchRow) -> str:
         """The detectors to stop on that this row raises together; empty where there are none."""
         raised = raised_in(row, self._thresholds)
         return next((" and ".join(alarm) for alarm in self._alarms if set(alarm) <= set(raised)), "")
@@ -261,10 +261,10 @@ class Watch:
         self._journal.note({"status": status, "reason": reason, "verdict": self.report.verdict, "first": self.first})
 
 
-def _row(step: int, epoch: float | None, q: Quantities, flags: Mapping[str, Flag], m: Measurements) -> Row:
+def _row(step: int, epoch: float | None, q: Quantities, flags: Mapping[str, Flag], m: Measurements) -> WatchRow:
     """One line of the journal, in the names of a run's own training log; what is not finite is null."""
     nothing = float("nan")
-    sight = Sight(
+    reading = DetectorReading(
         growth=_known(flags["D1"].value, nothing),
         grad_top=_known(flags["D2"].value, nothing),
         direction=_known(flags["direction"].value, nothing),
@@ -275,7 +275,7 @@ def _row(step: int, epoch: float | None, q: Quantities, flags: Mapping[str, Flag
     loss, correct = m.get("loss"), m.get("correct")
     numbers = {
         name: [finite(each) for each in value] if isinstance(value, tuple) else finite(value)
-        for name, value in sight.to_json().items()
+        for name, value in reading.to_json().items()
     }
     return {
         "step": step,

@@ -10,33 +10,33 @@ from collections import Counter
 
 from walkback.bench.costs import bp_steps
 from walkback.bench.eager_loop import plain_loop
-from walkback.bench.result import Options, Result, Row
-from walkback.bench.setup import BATCH, scale
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow
+from walkback.bench.setup import BENCH_BATCH, scale
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.runs.train_runs import choose_device
 from walkback_papers import run_studies
 from walkback_papers.scale import PAPER
 
-STEPS = {"cpu": 2, "cuda": 50}
+_STEPS = {"cpu": 2, "cuda": 50}
 """Steps that are timed at once."""
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
     runs: Counter[str] = Counter()
     steps: Counter[str] = Counter()
     own: dict[str, float] = {}
-    recipes = run_studies.recipes_of(run_studies.all_studies().values(), PAPER)
-    prices = {rule: _alone(rule, device.type) for rule in {recipe.config.method.name for recipe in recipes}}
-    for recipe in recipes:
-        arch, count = str(recipe.config.arch), recipe.config.epochs * recipe.steps_per_epoch
+    resolved_runs = run_studies.runs_of_studies(run_studies.all_studies().values(), PAPER)
+    prices = {rule: _alone(rule, device.type) for rule in {resolved.config.method.name for resolved in resolved_runs}}
+    for resolved in resolved_runs:
+        arch, count = str(resolved.config.arch), resolved.config.epochs * resolved.steps_per_epoch
         runs[arch] += 1
         steps[arch] += count
-        own[arch] = own.get(arch, 0.0) + count * prices[recipe.config.method.name]
+        own[arch] = own.get(arch, 0.0) + count * prices[resolved.config.method.name]
     tasks, lengths = {}, {}
     for arch in runs:
-        size = scale(options.quick, arch, STEPS[device.type])
-        tasks[arch] = plain_loop(size.load(), size.recipe("bp").net, BATCH, device)
+        size = scale(options.quick, arch, _STEPS[device.type])
+        tasks[arch] = plain_loop(size.load(), size.resolved("bp").net, BENCH_BATCH, device)
         lengths[arch] = size.steps
     repeats = options.rounds(3)
     found = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
@@ -44,14 +44,14 @@ def run(options: Options) -> Result:
     names = {arch: f"{arch}: {runs[arch]} runs, {steps[arch]:,} steps" for arch in found}
     hours = {arch: [value * steps[arch] / 3600 for value in each[arch]] for arch in found}
     own_hours = {arch: [value * own[arch] / 3600 for value in each[arch]] for arch in found}
-    rows = [Row.of(names[arch], each[arch], hours[arch], second=own_hours[arch]) for arch in found]
+    rows = [BenchRow.of(names[arch], each[arch], hours[arch], second=own_hours[arch]) for arch in found]
     total, own_total = (
         [sum(values) for values in zip(*by_arch.values(), strict=True)] for by_arch in (hours, own_hours)
     )
     mean = [3600 * value / steps.total() for value in total]
-    rows.append(Row.of(f"all: {runs.total()} runs, {steps.total():,} steps", mean, total, second=own_total))
-    facts = {"batch": BATCH}
-    return Result("paper", "ms per step", "hours", repeats, tuple(rows), facts, second="hours, own steps")
+    rows.append(BenchRow.of(f"all: {runs.total()} runs, {steps.total():,} steps", mean, total, second=own_total))
+    facts = {"batch": BENCH_BATCH}
+    return BenchResult("paper", "ms per step", "hours", repeats, tuple(rows), facts, second="hours, own steps")
 
 
 def _alone(rule: str, kind: str) -> float:

@@ -27,35 +27,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.core.files import explained
-    from walkback_papers.pages import bring_up_to_date
+    from walkback.core.files import friendly_os_errors
+    from walkback_papers.pages import update_pages
     from walkback_papers.quotes import fill
 
     @cache
-    def story_of(name: str) -> dict[str, Any]:
+    def study_report_of(name: str) -> dict[str, Any]:
         return _story(args.results, name)
 
     # All pages are read and filled before the first is written.
     filled: dict[Path, str] = {}
     for page in args.pages:
-        with explained(page, "read"):
+        with friendly_os_errors(page, "read"):
             old = page.read_text(encoding="utf-8")
         link = Path(os.path.relpath(args.results, page.parent)).as_posix()
         try:
-            filled[page] = fill(old, story_of, link)
+            filled[page] = fill(old, study_report_of, link)
         except InputError as error:
             raise InputError(f"{page}: {error}") from error
-    return bring_up_to_date(filled, check=args.check)
+    return update_pages(filled, check=args.check)
 
 
 def _story(results: Path, name: str) -> dict[str, Any]:
-    from walkback.report.study_pages import STORY
+    from walkback.report.study_pages import STUDY_FILE
 
-    path = results / name / STORY
+    path = results / name / STUDY_FILE
     if not path.is_file():
-        there = [each.parent.name for each in results.glob(f"*/{STORY}")]
+        there = [each.parent.name for each in results.glob(f"*/{STUDY_FILE}")]
         if there:
             raise unknown("study", name, there)
         raise InputError(f"There are no studies in {results}. `walkback study all --out {results}` makes them.")
-    story: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return story
+    study_report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return study_report

@@ -34,18 +34,18 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.check and not args.out.is_file():
         raise InputError(f"There is no page {args.out} to check. Leave --check out to write it.")
-    from walkback_papers.pages import bring_up_to_date
+    from walkback_papers.pages import update_pages
     from walkback_papers.published.page import page, summary
-    from walkback_papers.published.reproduce import reproduce
+    from walkback_papers.published.reproduce import reproduce_figures
     from walkback_papers.results import Results
     from walkback_papers.scale import scale_of
 
-    found = reproduce(Results(runs), scale_of(args.scale))
+    found = reproduce_figures(Results(runs), scale_of(args.scale))
     if args.json:
         for row in found.rows:
             print(json.dumps(row.to_json(), allow_nan=False))
         return EXIT_DONE
-    code = bring_up_to_date({args.out: page(found, args.results, args.out)}, check=args.check)
+    code = update_pages({args.out: page(found, args.results, args.out)}, check=args.check)
     if not args.check:
         print(summary(found.rows))
     return code

@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 
 if TYPE_CHECKING:
-    from walkback.report.study_report import Story
-    from walkback.runs.train_runs import Options
+    from walkback.report.study_report import StudyReport
+    from walkback.runs.train_runs import TrainOptions
     from walkback.training.planning.load_balance import Workers
-    from walkback_papers.run_studies import Settles
+    from walkback_papers.run_studies import RunCompleter
     from walkback_papers.scale import Scale
     from walkback_papers.study import Study
 
 
 ON_A_GPU, CORES_EACH = 4, 4
 """Processes that share a GPU: one trains while the others compile, for which each wants some cores."""
-FEW = 4
+_FEW = 4
 """Studies that one process tells about as soon as others have started."""
 
 
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
     if args.publish is not None and (args.render or args.dry_run):
         other = "--render" if args.render else "--dry-run"
         raise InputError(f"--publish and {other} were both given; expected one. Leave one out.")
-    from walkback.cli.progress import Bar
-    from walkback.runs.train_runs import Options
-    from walkback_papers.run_studies import conduct, studies_of, tell
+    from walkback.cli.progress import ProgressBar
+    from walkback.runs.train_runs import TrainOptions
+    from walkback_papers.run_studies import run_studies, studies_of, write_reports
     from walkback_papers.scale import scale_of
 
     scale = scale_of(args.scale)
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if args.publish is not None:
         return _publish(args, studies, scale)
     if args.render:
-        return _print(args, tell(studies, scale, args.out, _tellers(args, studies)), args.out)
-    options = Options(
+        return _print(args, write_reports(studies, scale, args.out, _tellers(args, studies)), args.out)
+    options = TrainOptions(
         out=args.out,
         device=args.device,
         data_root=args.data_root,
@@ -87,36 +87,36 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.dry_run:
         return _dry_run(args, studies, scale, options)
-    bar = Bar(quiet=args.quiet or args.json)
+    bar = ProgressBar(quiet=args.quiet or args.json)
     try:
-        done = conduct(studies, scale, options, bar, _settling(args))
+        done = run_studies(studies, scale, options, bar, _settling(args))
     finally:
         bar.close()
     if done.unfinished:
         what = "measurements are missing" if done.unfinished == done.unmeasured else "runs are unfinished"
         print(f"walkback: {done.unfinished} {what}; the same command goes on.", file=sys.stderr)
         return EXIT_UNFINISHED
-    return _print(args, done.stories, args.out)
+    return _print(args, done.study_reports, args.out)
 
 
 def _tellers(args: argparse.Namespace, studies: Mapping[str, Study]) -> int:
     """Processes to tell studies in: starting one takes as long as telling a few."""
     from walkback.core.machine import cores
 
-    return (args.processes or cores()) if len(studies) > FEW else 1
+    return (args.processes or cores()) if len(studies) > _FEW else 1
 
 
-def _settling(args: argparse.Namespace) -> Settles:
+def _settling(args: argparse.Namespace) -> RunCompleter:
     """Here where one process is enough, and otherwise in several."""
-    from walkback_papers.run_studies import settle
+    from walkback_papers.run_studies import complete_runs
 
     workers = _workers(args)
     if workers.count == 1:
-        return settle
-    from walkback.cli.sweeping import SweepBar
-    from walkback_papers.study_processes import Processes
+        return complete_runs
+    from walkback.cli.sweeping import SweepProgressBar
+    from walkback_papers.study_processes import StudyProcesses
 
-    return Processes(workers, SweepBar(args.quiet or args.json, workers))
+    return StudyProcesses(workers, SweepProgressBar(args.quiet or args.json, workers))
 
 
 def _workers(args: argparse.Namespace) -> Workers:
@@ -130,7 +130,7 @@ def _workers(args: argparse.Namespace) -> Workers:
     return Workers(args.processes or max(1, usual), in_turns=is_gpu)
 
 
-def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: Options) -> int:
+def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: TrainOptions) -> int:
     from walkback.cli.progress import print_plan
     from walkback_papers.run_studies import plan_of
 
@@ -146,7 +146,7 @@ def _publish(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
     from walkback_papers.publish import publish
 
     done = publish(studies, scale, args.out, args.publish, processes=_tellers(args, studies))
-    _print(args, done.stories, args.publish)
+    _print(args, done.study_reports, args.publish)
     if not args.json:
         print(f"{done.runs} runs in {args.publish}, {done.written} of them new or changed.")
     if done.strays:
@@ -154,13 +154,13 @@ def _publish(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
     return EXIT_DONE
 
 
-def _print(args: argparse.Namespace, stories: Sequence[Story], folder: Path) -> int:
-    for story in stories:
+def _print(args: argparse.Namespace, study_reports: Sequence[StudyReport], folder: Path) -> int:
+    for study_report in study_reports:
         if args.json:
-            print(json.dumps(story.to_json(), allow_nan=False))
+            print(json.dumps(study_report.to_json(), allow_nan=False))
             continue
-        print(f"{story.name}: {story.question}")
-        for finding in story.findings:
+        print(f"{study_report.name}: {study_report.question}")
+        for finding in study_report.findings:
             print(f"  {finding.word}: {finding.claim} {finding.said}")
-        print(f"  {folder / story.name / 'index.html'}")
+        print(f"  {folder / study_report.name / 'index.html'}")
     return EXIT_DONE

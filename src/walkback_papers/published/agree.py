@@ -16,20 +16,20 @@ from typing import Literal
 
 from walkback_papers.published.parse_number import Printed
 
-WIDTH = 2.0
+INTERVAL_WIDTH = 2.0
 ROUGH_FACTOR = 2.0
 """How far a norm or factor may be off that is printed as `about` or with one digit, by that alone."""
 ROUGH_COSINE = 0.05
 """The same of a cosine: below it an alignment reads as `detectable, small` in the protocol."""
-LATE = 1
+_LATE = 1
 """Epochs that a first firing may be off: papers do not say whether they count from 0 or from 1."""
 
-Outcome = Literal["agrees", "differs"]
+AgreementOutcome = Literal["agrees", "differs"]
 By = Literal["difference", "ratio", "epoch", "words", "count"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class FigureKind:
     """How figures of one kind are compared and shown."""
 
     by: By
@@ -41,28 +41,29 @@ class Kind:
     """The most that rounding may excuse."""
 
 
-KINDS: dict[str, Kind] = {
-    "accuracy": Kind("difference", ".3f", "pp", 100),
-    "share": Kind("difference", ".0%", "pp", 100),
-    "margin": Kind("difference", "+.1f", "pp"),
-    "cosine": Kind("difference", "+.3f", rough=ROUGH_COSINE),
-    "rho": Kind("difference", "+.3f", rough=ROUGH_COSINE),
-    "loss": Kind("difference", "+.3f"),
-    "score": Kind("difference", "+.1f"),
-    "growth": Kind("ratio", ".3g"),
-    "norm_h": Kind("ratio", ".2e"),
-    "norm_g": Kind("ratio", ".2e"),
-    "factor": Kind("ratio", ".3g"),
-    "nudging": Kind("ratio", "+.2e"),
-    "epoch": Kind("epoch", ".0f"),
-    "count": Kind("count", ".0f"),
-    "verdict": Kind("words"),
-    "answer": Kind("words"),
-    "order": Kind("words"),
-    "setting": Kind("words"),
+FIGURE_KINDS: dict[str, FigureKind] = {
+    "accuracy": FigureKind("difference", ".3f", "pp", 100),
+    "share": FigureKind("difference", ".0%", "pp", 100),
+    "margin": FigureKind("difference", "+.1f", "pp"),
+    "cosine": FigureKind("difference", "+.3f", rough=ROUGH_COSINE),
+    "rho": FigureKind("difference", "+.3f", rough=ROUGH_COSINE),
+    "loss": FigureKind("difference", "+.3f"),
+    "score": FigureKind("difference", "+.1f"),
+    "growth": FigureKind("ratio", ".3g"),
+    "norm_h": FigureKind("ratio", ".2e"),
+    "norm_g": FigureKind("ratio", ".2e"),
+    "factor": FigureKind("ratio", ".3g"),
+    "nudging": FigureKind("ratio", "+.2e"),
+    "epoch": FigureKind("epoch", ".0f"),
+    "count": FigureKind("count", ".0f"),
+    "verdict": FigureKind("words"),
+    "answer": FigureKind("words"),
+    "order": FigureKind("words"),
+    "setting": FigureKind("words"),
 }
 RULE = (
-    f"A figure **agrees** where the difference is at most {WIDTH:g} √(s² published + s² ours + r²), either way. s is "
+    f"A figure **agrees** where the difference is at most {INTERVAL_WIDTH:g} √(s² published + s² ours + r²), "
+    f"either way. s is "
     "the standard deviation over seeds (ours: ddof = 1; theirs as printed, ddof not stated); where none is printed, "
     "ours stands for both; r is the rounding of the printed digits (half a unit of the last, divided by √3). With "
     "three seeds on each side this lies between the 95% t limits for equal spreads (1.6) and for unequal ones (2.5).",
@@ -71,21 +72,21 @@ RULE = (
     f"excuses at most {ROUGH_COSINE:g} of a cosine. What a difference may be stands behind it in brackets.",
     "A printed bound must hold in every seed. Of a printed range the distance from it counts, and it has "
     "no other spread or rounding. A first firing agrees "
-    f"where every seed's epoch lies in the printed range, give or take {LATE}; `never` must be never in every seed. "
+    f"where every seed's epoch lies in the printed range, give or take {_LATE}; `never` must be never in every seed. "
     "Verdicts, answers, orders, counts and settings must be the same in every seed.",
 )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    outcome: Outcome
+    outcome: AgreementOutcome
     shown: str
     """The difference or ratio in words, and in brackets how large it may be."""
 
 
-def compare(kind: str, printed: Printed, values: Sequence[float], draws: int = 1) -> Comparison:
+def compare_with_published(kind: str, printed: Printed, values: Sequence[float], draws: int = 1) -> Comparison:
     """Our values, one for each seed, beside a printed number. `draws`: of how many the printed ± is, where of draws."""
-    how = KINDS[kind]
+    how = FIGURE_KINDS[kind]
     if how.by == "epoch":
         return _epochs(printed, values)
     if how.by == "count":
@@ -100,16 +101,16 @@ def compare(kind: str, printed: Printed, values: Sequence[float], draws: int = 1
         return _bound(printed, values, shown)
     theirs = _theirs(printed, printed.spread)
     spread = None if theirs is None else theirs / math.sqrt(draws)
-    rounding = 0.0 if printed.is_range else min(printed.half / math.sqrt(3), how.rough / WIDTH)
-    limit = tolerance(spread, _spread(values), rounding)
+    rounding = 0.0 if printed.is_range else min(printed.half / math.sqrt(3), how.rough / INTERVAL_WIDTH)
+    limit = published_tolerance(spread, _spread(values), rounding)
     return Comparison("agrees" if abs(off) <= limit else "differs", f"{shown} (±{how.times * limit:.{digits}f})")
 
 
-def tolerance(published: float | None, ours: float | None, rounding: float) -> float:
+def published_tolerance(published: float | None, ours: float | None, rounding: float) -> float:
     """How large a difference may be; an unknown spread is taken to be the other one."""
     theirs = published if published is not None else ours
     mine = ours if ours is not None else published
-    return WIDTH * math.sqrt((theirs or 0.0) ** 2 + (mine or 0.0) ** 2 + rounding**2)
+    return INTERVAL_WIDTH * math.sqrt((theirs or 0.0) ** 2 + (mine or 0.0) ** 2 + rounding**2)
 
 
 def distance(value: float, low: float, high: float) -> float:
@@ -131,8 +132,8 @@ def _ratio(printed: Printed, values: Sequence[float]) -> Comparison:
     theirs = _theirs(printed, None if printed.spread is None else printed.spread / abs(printed.low) / math.log(10))
     mine = _spread([math.log10(size) for size in sizes]) if min(sizes) > 0 else None
     fine = printed.half / abs(printed.low) / math.log(10) / math.sqrt(3)
-    rough = math.log10(ROUGH_FACTOR) / WIDTH
-    limit = tolerance(theirs, mine, 0.0 if printed.is_range else rough if printed.is_rough else fine)
+    rough = math.log10(ROUGH_FACTOR) / INTERVAL_WIDTH
+    limit = published_tolerance(theirs, mine, 0.0 if printed.is_range else rough if printed.is_rough else fine)
     return Comparison("agrees" if abs(off) <= limit else "differs", f"{shown} (±{limit:.2f})")
 
 
@@ -151,7 +152,7 @@ def _bound(printed: Printed, values: Sequence[float], shown: str) -> Comparison:
 def _epochs(printed: Printed, values: Sequence[float]) -> Comparison:
     off = [distance(value, printed.low, printed.high) for value in values]
     worst = max(off, key=abs)
-    return Comparison("agrees" if abs(worst) <= LATE else "differs", f"{worst:+g} epochs at most" if worst else "0")
+    return Comparison("agrees" if abs(worst) <= _LATE else "differs", f"{worst:+g} epochs at most" if worst else "0")
 
 
 def _spread(values: Sequence[float]) -> float | None:

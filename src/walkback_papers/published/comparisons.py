@@ -83,13 +83,13 @@ def _by_seed(names: Sequence[str], check: str, ask: Ask, find: Finder) -> list[l
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def verdict(case: Case, ask: Ask) -> Value:
+def verdict_quantity(case: Case, ask: Ask) -> Value:
     return case.report.verdicts[ask.edition].outcome.replace("_", " ")
 
 
 def verdict_by(case: Case, ask: Ask) -> Value:
     by = case.report.verdicts[ask.edition].decided_by
-    return f"{verdict(case, ask)} by {' and '.join(by)}" if by else verdict(case, ask)
+    return f"{verdict_quantity(case, ask)} by {' and '.join(by)}" if by else verdict_quantity(case, ask)
 
 
 def passes(case: Case, ask: Ask) -> Value:
@@ -97,14 +97,14 @@ def passes(case: Case, ask: Ask) -> Value:
     return Number.missing(f"{flag.id}: {flag.reason}") if flag.truth is None else NO if flag.truth else YES
 
 
-def mode_1(case: Case, ask: Ask) -> Value:
+def mode_1_quantity(case: Case, ask: Ask) -> Value:
     truths = [case.report.flags[check].truth for check in ("D1", "D2")]
     if False in truths:
         return NO
     return Number.missing("D1 or D2 is not known") if None in truths else YES
 
 
-def caught(case: Case, ask: Ask) -> Value:
+def caught_quantity(case: Case, ask: Ask) -> Value:
     outcome = strategies(case.report)[ask.strategy]
     if outcome == "inconclusive":
         return Number.missing(f"{ask.strategy} is inconclusive")
@@ -113,7 +113,7 @@ def caught(case: Case, ask: Ask) -> Value:
 
 def how_many(ask: Ask, find: Finder) -> list[Value]:
     """How many of the methods a strategy walks back, seed by seed."""
-    columns = [[caught(case, ask) for case in cases_of(ask, find, name)] for name in ask.methods]
+    columns = [[caught_quantity(case, ask) for case in cases_of(ask, find, name)] for name in ask.methods]
     found: list[Value] = []
     for row in zip(*columns, strict=True):
         bad = first_bad(value for value in row if isinstance(value, Number))
@@ -123,10 +123,10 @@ def how_many(ask: Ask, find: Finder) -> list[Value]:
 
 def setting(ask: Ask, find: Finder) -> list[Value]:
     """A setting of the finished runs, over all their seeds."""
-    recipes = [case.recipe for case in cases_of(ask, find)]
-    first = recipes[0]
+    resolved_runs = [case.resolved for case in cases_of(ask, find)]
+    first = resolved_runs[0]
     known: dict[str, Any] = {
-        "seeds": ", ".join(str(recipe.config.seed) for recipe in recipes),
+        "seeds": ", ".join(str(resolved.config.seed) for resolved in resolved_runs),
         "data": first.config.data.name,
         "arch": first.config.arch.name,
         "mean": getattr(first.source, "mean", None),

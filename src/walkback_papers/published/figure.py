@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
-from walkback_papers.published.agree import KINDS
+from walkback_papers.published.agree import FIGURE_KINDS
 from walkback_papers.published.parse_number import Printed, parse
 
 FOLDER = "figures"
@@ -23,7 +23,7 @@ SOURCES = {
     "R": "the package's README",
     "spec": "our reading of them",
 }
-BATCH = 128
+REFERENCE_BATCH = 128
 """The batch that gradients are quoted for here."""
 
 
@@ -58,7 +58,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PublishedFigure:
     """One published figure."""
 
     id: str
@@ -102,61 +102,61 @@ class Figure:
     @property
     def printed(self) -> Printed | None:
         """The number to compare with, gradients @128; None where words are printed."""
-        if KINDS[self.kind].by == "words" or self.text == "never":
+        if FIGURE_KINDS[self.kind].by == "words" or self.text == "never":
             return None
         found = parse(self.text)
-        return found if self.batch is None else found.times(self.batch / BATCH)
+        return found if self.batch is None else found.times(self.batch / REFERENCE_BATCH)
 
     @property
     def convention(self) -> str:
         """The batch of a gradient norm; none is printed, so that of 1024 is always inferred."""
         if self.batch is None:
             return ""
-        sure = "" if self.is_batch_stated and self.batch == BATCH else " (inferred)"
+        sure = "" if self.is_batch_stated and self.batch == REFERENCE_BATCH else " (inferred)"
         return f"@{self.batch}{sure}"
 
 
 @dataclass(frozen=True)
-class Section:
+class FigureSection:
     """A section of the published results."""
 
     name: str
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PublishedFigure, ...]
     notes: tuple[str, ...] = ()
 
 
 _ASK = {f.name for f in fields(Ask)}
-_FIGURE = {f.name for f in fields(Figure)} - {"ask"}
+_FIGURE = {f.name for f in fields(PublishedFigure)} - {"ask"}
 _KEYS = _FIGURE | _ASK
 _LISTED = {"ours": "ours:", "over": "over"}
 """Keys of which several values may be given, with the word that tells their figures apart."""
 
 
 @cache
-def sections() -> tuple[Section, ...]:
+def sections() -> tuple[FigureSection, ...]:
     """All published figures, in the order of their files."""
     folder = files("walkback_papers.published") / FOLDER
     paths = sorted((path for path in folder.iterdir() if path.name.endswith(".toml")), key=lambda path: path.name)
     return tuple(_section(path.name, tomllib.loads(path.read_text(encoding="utf-8"))) for path in paths)
 
 
-def figures() -> dict[str, Figure]:
+def figures() -> dict[str, PublishedFigure]:
     """All of them, by id."""
     return {figure.id: figure for section in sections() for figure in section.figures}
 
 
-def _section(file: str, given: Mapping[str, Any]) -> Section:
+def _section(file: str, given: Mapping[str, Any]) -> FigureSection:
     name = file.removesuffix(".toml").partition("_")[2].replace("_", "-")
-    made: list[Figure] = []
+    made: list[PublishedFigure] = []
     for group in given["group"]:
         shared = given.get("shared", {}) | {key: value for key, value in group.items() if key != "printed"}
         for printed in group["printed"]:
             made += _figures(name, shared, printed)
-    return Section(name, given["title"], tuple(made), tuple(given.get("notes", ())))
+    return FigureSection(name, given["title"], tuple(made), tuple(given.get("notes", ())))
 
 
-def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]) -> Iterator[Figure]:
+def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]) -> Iterator[PublishedFigure]:
     """One figure, or one for each of several things of ours that may stand beside it, or that it may be over."""
     whole: dict[str, Any] = {
         key: tuple(v) if isinstance(v, list) and key not in _LISTED else v for key, v in {**shared, **printed}.items()
@@ -164,8 +164,8 @@ def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]
     for key in whole:
         if key not in _KEYS:
             raise unknown(f"key of a published figure in {section}", key, _KEYS)
-    if whole["kind"] not in KINDS:
-        raise unknown("kind of figure", whole["kind"], KINDS)
+    if whole["kind"] not in FIGURE_KINDS:
+        raise unknown("kind of figure", whole["kind"], FIGURE_KINDS)
     if whole["source"] not in SOURCES:
         raise unknown("source", whole["source"], SOURCES)
     base = whole.pop("id")
@@ -182,4 +182,4 @@ def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]
             ask.setdefault("quantity", "none")
         if "quantity" not in ask:
             raise InputError(f"The figure {section}/{base} has neither a quantity nor a reason why it is missing.")
-        yield Figure(id=f"{section}/{base}@{whole['source']}{end}", ask=Ask(ours=name, **ask), **rest)
+        yield PublishedFigure(id=f"{section}/{base}@{whole['source']}{end}", ask=Ask(ours=name, **ask), **rest)

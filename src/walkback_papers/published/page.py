@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from walkback.report.cells import NOTHING, counted
-from walkback.report.markdown import Marked, escape, table_lines
+from walkback.report.cells import EMPTY_CELL, counted
+from walkback.report.markdown import Marked, markdown_escape, table_lines
 from walkback_papers.published.agree import RULE
-from walkback_papers.published.figure import BATCH, SOURCES, Figure, figures
-from walkback_papers.published.finder import ABSENT
+from walkback_papers.published.figure import REFERENCE_BATCH, SOURCES, PublishedFigure, figures
+from walkback_papers.published.finder import NO_RUN
 from walkback_papers.published.parse_number import parse
-from walkback_papers.published.reproduce import OUTCOMES, SENSITIVITY, Found, Part, Reproduction, Row
+from walkback_papers.published.reproduce import OUTCOMES, SENSITIVITY, Part, Reproduced, Reproduction, ReproductionRow
 
-HEADS = ("row", "figure", "published", "ours", "ratio or difference", "outcome", "study")
-Named = Sequence[tuple[str, Row]]
+_HEADS = ("row", "figure", "published", "ours", "ratio or difference", "outcome", "study")
+Named = Sequence[tuple[str, ReproductionRow]]
 """Rows by their numbers."""
 UNTESTED = "Nothing has been tested to explain it."
 
@@ -43,7 +43,7 @@ def _shown(path: Path) -> str:
     return Path(os.path.relpath(path)).as_posix() if path.is_absolute() else path.as_posix()
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[ReproductionRow]) -> str:
     """How many rows there are, and how they come out."""
     agree, differ, missing = (sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES)
     taken, fitted = (_of_agreeing(rows, test) for test in (is_taken_over, is_calibration))
@@ -54,15 +54,15 @@ def summary(rows: Sequence[Row]) -> str:
     )
 
 
-def is_taken_over(figure: Figure) -> bool:
+def is_taken_over(figure: PublishedFigure) -> bool:
     return figure.kind == "setting"
 
 
-def is_calibration(figure: Figure) -> bool:
+def is_calibration(figure: PublishedFigure) -> bool:
     return bool(figure.calibration) and not is_taken_over(figure)
 
 
-def _of_agreeing(rows: Sequence[Row], test: Callable[[Figure], bool]) -> int:
+def _of_agreeing(rows: Sequence[ReproductionRow], test: Callable[[PublishedFigure], bool]) -> int:
     return sum(row.outcome == "agrees" and test(row.figure) for row in rows)
 
 
@@ -76,18 +76,19 @@ def _introduction(whole: Reproduction, results: str, out: Path) -> list[str]:
     return [
         f"Written by `walkback reproduction --results {results} --scale {scale.name} --out {_shown(out)}` from "
         "stored results; no number of ours is typed by hand. "
-        f"Scale {scale.name}: {escape(scale.words)}. The rows rest on "
+        f"Scale {scale.name}: {markdown_escape(scale.words)}. The rows rest on "
         f"{counted(len(whole.runs), 'runs')}, of which {whole.finished} are there, in `{results}/runs`.",
         "",
         *_training(whole),
-        f"Sources: {escape(sources)}. Ours: mean ± standard deviation over {counted(n, 'seeds')} "
+        f"Sources: {markdown_escape(sources)}. Ours: mean ± standard deviation over {counted(n, 'seeds')} "
         f"({', '.join(map(str, scale.seeds))}), n = {n}, ddof = 1; seed by seed where the papers print it so.",
         "",
         "## When two figures agree",
         "",
         *(f"- {text}" for text in RULE),
         "- Gradient norms are quoted for the mean loss of a batch, and the papers mix batches of 128 and 1024. Ours "
-        f"are @{BATCH}; a published figure @1024 is multiplied by 8 before it is compared, and its row says so. What "
+        f"are @{REFERENCE_BATCH}; a published figure @1024 is multiplied by 8 before it is compared, and its "
+        f"row says so. What "
         f"is printed both ways differs by {ratios}, from which this was inferred.",
         "- **Calibration**: choices that the papers leave open were fitted to this figure ([recipe](recipe.md)), so "
         "agreement confirms nothing.",
@@ -103,7 +104,7 @@ def _training(whole: Reproduction) -> list[str]:
     if not devices:
         return []
     parts = [f"{counted(runs, 'runs')} {seconds / 60:.0f} minutes on {name}" for name, (runs, seconds) in devices]
-    return [f"Training took, compiling and evaluation included: {escape('; '.join(parts))}.", ""]
+    return [f"Training took, compiling and evaluation included: {markdown_escape('; '.join(parts))}.", ""]
 
 
 def _counts(whole: Reproduction) -> list[str]:
@@ -118,10 +119,10 @@ def _counts(whole: Reproduction) -> list[str]:
 
 def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[str]:
     named = [(f"{number}.{place}", row) for place, row in enumerate(part.rows, start=1)]
-    lines = ["", f"## {number}. {escape(part.section.title)}", ""]
+    lines = ["", f"## {number}. {markdown_escape(part.section.title)}", ""]
     for note in part.section.notes:
-        lines += [escape(note), ""]
-    lines += table_lines(HEADS, [_cells(name, row, base) for name, row in named])
+        lines += [markdown_escape(note), ""]
+    lines += table_lines(_HEADS, [_cells(name, row, base) for name, row in named])
     lines += _differing(named)
     missing = [(name, row.found.reason) for name, row in named if row.outcome == "not measured"]
     lines += _listed("Not measured", missing)
@@ -130,19 +131,19 @@ def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[
     return [*lines, *_behind(named, results, scale)]
 
 
-def _cells(name: str, row: Row, base: str) -> tuple[str, ...]:
+def _cells(name: str, row: ReproductionRow, base: str) -> tuple[str, ...]:
     figure, found = row.figure, row.found
     published = " ".join(filter(None, (figure.text, figure.convention, f"[{figure.source}]")))
-    factor = 1 if figure.batch is None else figure.batch // BATCH
+    factor = 1 if figure.batch is None else figure.batch // REFERENCE_BATCH
     off = f"{found.off}, theirs ×{factor}" if factor != 1 and found.off else found.off
     words = f"**{found.outcome}**" if found.outcome == "differs" else found.outcome
     if is_calibration(figure):
         words += " (calibration)"
     elif figure.calibration and found.outcome == "agrees":
-        words += f" ({escape(figure.calibration)})"
+        words += f" ({markdown_escape(figure.calibration)})"
     # Sphinx takes a Markdown link for one between its own pages and does not find this one.
-    link = f'<a href="{quote(str(PurePosixPath(base, figure.study, "study.md")))}">{escape(figure.study)}</a>'
-    return (name, figure.what, published, found.ours or NOTHING, off or NOTHING, Marked(words), Marked(link))
+    link = f'<a href="{quote(str(PurePosixPath(base, figure.study, "study.md")))}">{markdown_escape(figure.study)}</a>'
+    return (name, figure.what, published, found.ours or EMPTY_CELL, off or EMPTY_CELL, Marked(words), Marked(link))
 
 
 def _differing(named: Named) -> list[str]:
@@ -157,21 +158,23 @@ def _differing(named: Named) -> list[str]:
     return ["", "**Where they differ: what was tested, or is known**", "", *lines] if lines else []
 
 
-def _tested(row: Row) -> tuple[str, ...]:
+def _tested(row: ReproductionRow) -> tuple[str, ...]:
     """A sentence, and what each variant gives."""
     fitted = f"Fitted to it: the recipe's {row.figure.calibration}." if is_calibration(row.figure) else ""
-    trials = tuple(f"{SENSITIVITY}, {escape(name)}: {escape(_trial(found))}" for name, found in row.trials)
+    trials = tuple(
+        f"{SENSITIVITY}, {markdown_escape(name)}: {markdown_escape(_trial(found))}" for name, found in row.trials
+    )
     tested = row.figure.tested or ("Variants of the recipe." if trials else UNTESTED)
-    return (escape(" ".join(filter(None, (tested, fitted)))), *trials)
+    return (markdown_escape(" ".join(filter(None, (tested, fitted)))), *trials)
 
 
-def _trial(found: Found) -> str:
+def _trial(found: Reproduced) -> str:
     if found.outcome == "not measured":
-        return "not run" if found.reason.startswith(ABSENT) else f"not measured ({found.reason})"
+        return "not run" if found.reason.startswith(NO_RUN) else f"not measured ({found.reason})"
     return f"{found.ours} ({', '.join(filter(None, (found.off, found.outcome)))})"
 
 
-def _caveat(row: Row) -> str:
+def _caveat(row: ReproductionRow) -> str:
     return f"{row.found.reason}." if row.outcome != "not measured" and row.found.reason else ""
 
 
@@ -182,7 +185,7 @@ def _listed(title: str, given: Iterable[tuple[str, str]]) -> list[str]:
         by.setdefault(text, []).append(name)
     if not by:
         return []
-    return ["", f"**{title}**", "", *(f"- {spans(names)}: {escape(text)}" for text, names in by.items())]
+    return ["", f"**{title}**", "", *(f"- {spans(names)}: {markdown_escape(text)}" for text, names in by.items())]
 
 
 def spans(names: Sequence[str]) -> str:

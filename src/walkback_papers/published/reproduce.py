@@ -10,27 +10,27 @@ from typing import Any, Literal
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.judge.number import Number, first_bad
-from walkback.runs.baselines import baselines
+from walkback.runs.baselines import baselines_of
 from walkback.training.resolved_run import resolve
-from walkback_papers.published.agree import KINDS, compare
-from walkback_papers.published.figure import Figure, Section, sections
+from walkback_papers.published.agree import FIGURE_KINDS, compare_with_published
+from walkback_papers.published.figure import FigureSection, PublishedFigure, sections
 from walkback_papers.published.finder import Finder
 from walkback_papers.published.quantities import QUANTITIES
-from walkback_papers.published.run_quantities import NEVER
+from walkback_papers.published.run_quantities import NEVER_FIRED
 from walkback_papers.results import Results
 from walkback_papers.scale import Scale
 from walkback_papers.variants import Variant, variants
 
-Outcome = Literal["agrees", "differs", "not measured"]
-OUTCOMES: tuple[Outcome, ...] = ("agrees", "differs", "not measured")
+RowOutcome = Literal["agrees", "differs", "not measured"]
+OUTCOMES: tuple[RowOutcome, ...] = ("agrees", "differs", "not measured")
 SENSITIVITY = "sensitivity"
 
 
 @dataclass(frozen=True)
-class Found:
+class Reproduced:
     """Ours beside one figure."""
 
-    outcome: Outcome
+    outcome: RowOutcome
     ours: str = ""
     values: tuple[float | str, ...] = ()
     """One for each seed."""
@@ -41,17 +41,17 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReproductionRow:
     """One published figure, ours, and what was tried where they differ."""
 
-    figure: Figure
-    found: Found
+    figure: PublishedFigure
+    found: Reproduced
     runs: tuple[str, ...]
-    trials: tuple[tuple[str, Found], ...] = ()
+    trials: tuple[tuple[str, Reproduced], ...] = ()
     """The same quantity under variants of the recipe, by the variant's name."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RowOutcome:
         return self.found.outcome
 
     def to_json(self) -> dict[str, Any]:
@@ -77,8 +77,8 @@ class Row:
 class Part:
     """A section of the page."""
 
-    section: Section
-    rows: tuple[Row, ...]
+    section: FigureSection
+    rows: tuple[ReproductionRow, ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Reproduction:
     """Of all runs that are there, by device: their number, and the seconds of training them."""
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ReproductionRow]:
         return [row for part in self.parts for row in part.rows]
 
     @property
@@ -112,16 +112,16 @@ class VariantFinder(Finder):
         method = name.removesuffix(" shell")
         if method not in self._variant.methods or place != self._variant.place:
             raise InputError(f"the variant has no {name} there")
-        recipes = [resolve(config) for config in self._variant.runs(self.scale, method)]
+        resolved_runs = [resolve(config) for config in self._variant.runs(self.scale, method)]
         if method != name:
             shell = "bp_shell" if method == "BP" else "method_shell"
-            return [baselines(recipe)[shell].config for recipe in recipes]
-        if any(recipe.treatment.penalty != penalty for recipe in recipes):
+            return [baselines_of(resolved)[shell].config for resolved in resolved_runs]
+        if any(resolved.shared_options.penalty != penalty for resolved in resolved_runs):
             raise InputError(f"the variant has no {name} with a penalty of {penalty:g}")
-        return [recipe.config for recipe in recipes]
+        return [resolved.config for resolved in resolved_runs]
 
 
-def reproduce(results: Results, scale: Scale) -> Reproduction:
+def reproduce_figures(results: Results, scale: Scale) -> Reproduction:
     """Every published figure beside what is stored; figures whose runs are not there are not measured."""
     finders: dict[str, Finder] = {}
     known = {variant.name: variant for variant in variants(scale)}
@@ -134,72 +134,76 @@ def reproduce(results: Results, scale: Scale) -> Reproduction:
                 finders[figure.study] = Finder(results, scale, figure.study)
             find = finders[figure.study]
             find.used = {}
-            found = locate(figure, find)
+            found = locate_figure(figure, find)
             trials = []
             for name in _to_try(figure, known) if found.outcome == "differs" else ():
                 if name not in tried:
                     tried[name] = VariantFinder(results, scale, known[name])
-                trials.append((name, locate(figure, tried[name])))
-            rows.append(Row(figure, found, tuple(find.used), tuple(trials)))
+                trials.append((name, locate_figure(figure, tried[name])))
+            rows.append(ReproductionRow(figure, found, tuple(find.used), tuple(trials)))
         parts.append(Part(section, tuple(rows)))
     used = {name for part in parts for row in part.rows for name in row.runs}
-    recipes = {name: recipe for find in finders.values() for name, recipe in find.recipes.items() if name in used}
-    finished = sum(results.shelf.finished(recipe) is not None for recipe in recipes.values())
-    return Reproduction(tuple(parts), scale, finished, results.shelf.training())
+    resolved_runs = {
+        name: resolved for find in finders.values() for name, resolved in find.resolved_runs.items() if name in used
+    }
+    finished = sum(results.run_index.finished(resolved) is not None for resolved in resolved_runs.values())
+    return Reproduction(tuple(parts), scale, finished, results.run_index.training())
 
 
-def _to_try(figure: Figure, known: Mapping[str, Variant]) -> list[str]:
+def _to_try(figure: PublishedFigure, known: Mapping[str, Variant]) -> list[str]:
     """The figure's variants, behind the recipe they change where that is not the figure's own training."""
     named = [known[name] for name in figure.variants if name in known]
     bases = [known[variant.family].name for variant in named if variant.epochs != figure.ask.epochs]
     return list(dict.fromkeys([*bases, *(variant.name for variant in named)]))
 
 
-def locate(figure: Figure, find: Finder) -> Found:
+def locate_figure(figure: PublishedFigure, find: Finder) -> Reproduced:
     """Ours of one figure, and whether it agrees."""
     if figure.missing:
-        return Found("not measured", reason=figure.missing)
+        return Reproduced("not measured", reason=figure.missing)
     try:
         values = QUANTITIES[figure.ask.quantity](figure.ask, find)
     except InputError as error:
         said = str(error).replace(f"{find.results.folder}/", "").rstrip(".")
-        return Found("not measured", reason=said)
+        return Reproduced("not measured", reason=said)
     numbers = [value for value in values if isinstance(value, Number)]
     bad = first_bad(numbers)
     if bad is not None:
         word = "INVALID: " if bad.status == "invalid" else ""
-        return Found("not measured", reason=f"{word}{bad.reason}")
+        return Reproduced("not measured", reason=f"{word}{bad.reason}")
     plain = tuple(value.known if isinstance(value, Number) else value for value in values)
     return _beside(figure, plain, "; ".join(dict.fromkeys(number.reason for number in numbers if number.reason)))
 
 
-def _beside(figure: Figure, values: tuple[float | str, ...], caveat: str) -> Found:
+def _beside(figure: PublishedFigure, values: tuple[float | str, ...], caveat: str) -> Reproduced:
     printed = figure.printed
     known = [value for value in values if not isinstance(value, str)]
     if printed is None:
-        outcome: Outcome = "agrees" if all(value == figure.word for value in values) else "differs"
-        return Found(outcome, _words(figure, values), values, "", caveat)
+        outcome: RowOutcome = "agrees" if all(value == figure.word for value in values) else "differs"
+        return Reproduced(outcome, _words(figure, values), values, "", caveat)
     if len(known) < len(values):
-        return Found(
-            "differs", _words(figure, values), values, f"{NEVER} in {len(values) - len(known)} of {len(values)}"
+        return Reproduced(
+            "differs", _words(figure, values), values, f"{NEVER_FIRED} in {len(values) - len(known)} of {len(values)}"
         )
-    seen = compare(figure.kind, printed, known, figure.draws)
+    seen = compare_with_published(figure.kind, printed, known, figure.draws)
     ours = (
-        _words(figure, values) if figure.each or KINDS[figure.kind].by in ("epoch", "count") else _mean(figure, known)
+        _words(figure, values)
+        if figure.each or FIGURE_KINDS[figure.kind].by in ("epoch", "count")
+        else _mean(figure, known)
     )
-    return Found(seen.outcome, ours, values, seen.shown, caveat)
+    return Reproduced(seen.outcome, ours, values, seen.shown, caveat)
 
 
-def _mean(figure: Figure, values: Sequence[float]) -> str:
+def _mean(figure: PublishedFigure, values: Sequence[float]) -> str:
     """Mean ± standard deviation over seeds, ddof = 1."""
-    spec = KINDS[figure.kind].spec
+    spec = FIGURE_KINDS[figure.kind].spec
     if len(values) == 1:
         return format(values[0], spec)
     return f"{fmean(values):{spec}} ± {stdev(values):{spec.replace('+', '')}}"
 
 
-def _words(figure: Figure, values: Sequence[float | str]) -> str:
+def _words(figure: PublishedFigure, values: Sequence[float | str]) -> str:
     """Seed by seed; once where all say the same."""
-    spec = KINDS[figure.kind].spec
+    spec = FIGURE_KINDS[figure.kind].spec
     shown = [value if isinstance(value, str) else format(value, spec) for value in values]
     return shown[0] if len(set(shown)) == 1 else ", ".join(shown)

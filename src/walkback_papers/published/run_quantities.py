@@ -16,12 +16,12 @@ from walkback.judge.quantities import quantities as judged
 from walkback_papers.published.figure import Ask
 from walkback_papers.published.finder import Finder
 from walkback_papers.results import Case
-from walkback_papers.tables import PAPERS_FLOOR, fires, first_epoch
+from walkback_papers.tables import PAPERS_FLOOR, alarm, first_alarm
 
 Value = Number | str
 Quantity = Callable[[Ask, Finder], list[Value]]
 """One value for each seed."""
-NEVER, YES, NO = "never", "yes", "no"
+NEVER_FIRED, YES, NO = "never", "yes", "no"
 
 
 def cases_of(ask: Ask, find: Finder, name: str = "") -> list[Case]:
@@ -52,7 +52,7 @@ def of_all(numbers: Sequence[Number], pick: Callable[[list[float]], float]) -> N
     return bad if bad is not None else Number.of(pick([number.known for number in numbers]))
 
 
-def cosines(q: Quantities) -> list[Number]:
+def cosine_quantity(q: Quantities) -> list[Number]:
     missing = Number.missing("no credit was measured")
     return [missing if layer.credit is None else layer.credit.cos for layer in q.layers]
 
@@ -107,17 +107,17 @@ def logged(get: Callable[[dict[str, Any], Ask], float | None]) -> Quantity:
     return per_case(each)
 
 
-def fired(case: Case, ask: Ask) -> Value:
-    epoch = first_epoch(case, fires(ask.check, case.report.thresholds, ask.floor))
-    return NEVER if epoch is None else Number.of(epoch)
+def alarm_quantity(case: Case, ask: Ask) -> Value:
+    epoch = first_alarm(case, alarm(ask.check, case.report.thresholds, ask.floor))
+    return NEVER_FIRED if epoch is None else Number.of(epoch)
 
 
-def saved(case: Case, ask: Ask) -> Value:
+def saved_quantity(case: Case, ask: Ask) -> Value:
     """The share of epochs left after the first detector fires, at the papers' own thresholds."""
     t = case.report.thresholds
-    looks = (fires("D1", t), fires("D2", t, PAPERS_FLOOR))
-    known = [epoch for look in looks if (epoch := first_epoch(case, look)) is not None]
-    return Number.of(1 - min(known) / case.recipe.config.epochs) if known else Number.missing("no detector fires")
+    looks = (alarm("D1", t), alarm("D2", t, PAPERS_FLOOR))
+    known = [epoch for look in looks if (epoch := first_alarm(case, look)) is not None]
+    return Number.of(1 - min(known) / case.resolved.config.epochs) if known else Number.missing("no detector fires")
 
 
 def is_silent(ask: Ask, find: Finder) -> list[Value]:
@@ -126,8 +126,8 @@ def is_silent(ask: Ask, find: Finder) -> list[Value]:
     for place in ask.places:
         for case in find.cases(ask.ours, place, "vit" if place == "vit" else "full"):
             t = case.report.thresholds
-            looks = (fires("D1", t), fires("D2", t), fires("D2", t, PAPERS_FLOOR))
-            answers.append(YES if all(first_epoch(case, look) is None for look in looks) else NO)
+            looks = (alarm("D1", t), alarm("D2", t), alarm("D2", t, PAPERS_FLOOR))
+            answers.append(YES if all(first_alarm(case, look) is None for look in looks) else NO)
     return answers
 
 
@@ -149,7 +149,7 @@ def fall(get: Callable[[Case], Number]) -> Callable[[Case], Number]:
     return lambda case: of_all([get(case)], lambda known: -known[0])
 
 
-def fresh(case: Case, first: int) -> Array:
+def fresh_quantity(case: Case, first: int) -> Array:
     """The mean cosine over l = first..L under each fresh draw of the feedback."""
     drawn = case.measurements.get("null_fresh")
     if drawn is None:
@@ -160,7 +160,7 @@ def fresh(case: Case, first: int) -> Array:
 
 def fresh_score(case: Case, ask: Ask) -> Value:
     """How many standard deviations of the draws the trained feedback lies above them."""
-    own, drawn = case.report.quantities.aggregates.deep_mean_papers, fresh(case, 1)
+    own, drawn = case.report.quantities.aggregates.deep_mean_papers, fresh_quantity(case, 1)
     width = float(drawn.std(ddof=1))
     if width == 0:
         return Number.invalid("the draws have no width")

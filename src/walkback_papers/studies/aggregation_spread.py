@@ -12,13 +12,13 @@ from statistics import fmean
 from walkback.core.configuration import RunConfig
 from walkback.judge.aggregates import Aggregates
 from walkback.judge.number import Number
-from walkback.report.cells import NOTHING, Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.cells import EMPTY_CELL, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.studies.cross_architecture import by_name
 from walkback_papers.study import Study
-from walkback_papers.tables import agreed, caption, numbers, spread, story
+from walkback_papers.tables import caption, make_study_report, numbers_cell, range_cell, unanimous
 
 WAYS = {
     "A1": "a1",
@@ -28,13 +28,13 @@ WAYS = {
     "deep mean": "deep_mean",
     "deep mean, papers": "deep_mean_papers",
 }
-FOUR = ("A1", "A2", "A3", "A4")
-NOTES = (
+_FOUR = ("A1", "A2", "A3", "A4")
+_NOTES = (
     "A1: mean over layers. A2: one cosine over all layers jointly. A3: of group means. A4: weighted by ‖g_l‖. "
     "Deep mean: states whose credit trains a block, without exact ones. Deep mean, papers: l = 1..L with exact ones.",
     "Ratio: largest over smallest absolute value; signs: whether both occur. Of A1 to A4, for each seed.",
 )
-SEVERAL = 2.5
+_SEVERAL = 2.5
 """The least of the factors the papers report for one DFA network."""
 
 
@@ -45,13 +45,13 @@ class AggregationSpread(Study):
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         found = by_name(results, self.runs(scale))
         cases = [case for each in found.values() for case in each]
         told = caption(scale, cases)
         heads = ("method", *WAYS, "ratio of A1–A4", "both signs")
-        table = Table("ways", "Γ by aggregation", heads, tuple(_row(n, c) for n, c in found.items()), told, NOTES)
-        return story(
+        table = Table("ways", "Γ by aggregation", heads, tuple(_row(n, c) for n, c in found.items()), told, _NOTES)
+        return make_study_report(
             "aggregation-spread",
             "Aggregation",
             "How much of a reported alignment is the way it is aggregated?",
@@ -72,7 +72,7 @@ def _aggregates(case: Case) -> Aggregates:
     return case.report.quantities.aggregates
 
 
-def values(case: Case, names: Sequence[str] = FOUR) -> list[float] | None:
+def values(case: Case, names: Sequence[str] = _FOUR) -> list[float] | None:
     """One network's Γ by each way; None where one may not be used."""
     found = [way(case, name) for name in names]
     return [number.known for number in found] if all(number.ok for number in found) else None
@@ -105,16 +105,16 @@ def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     known = [sign for sign in signs if sign is not None]
     return (
         Cell(name),
-        *(numbers(cases, lambda case, w=each: way(case, w), "+.3f") for each in WAYS),  # type: ignore[misc]
-        spread([ratio(case) for case in cases], ".3g"),
-        Cell(f"{sum(known)} of {len(known)} seeds" if known else NOTHING),
+        *(numbers_cell(cases, lambda case, w=each: way(case, w), "+.3f") for each in WAYS),  # type: ignore[misc]
+        range_cell([ratio(case) for case in cases], ".3g"),
+        Cell(f"{sum(known)} of {len(known)} seeds" if known else EMPTY_CELL),
     )
 
 
 def _findings(found: Mapping[str, Sequence[Case]]) -> list[Finding]:
     learned = {name: cases for name, cases in found.items() if name != "BP"}
     ratios = [ratio(case) for case in found["DFA"]]
-    wide = agreed(None if value is None else value >= SEVERAL for value in ratios)
+    wide = unanimous(None if value is None else value >= _SEVERAL for value in ratios)
     flips = [f"{name} s{case.seed}" for name, cases in learned.items() for case in cases if both_signs(case)]
     unusable = [n for n, cases in learned.items() if any(values(case) is None for case in cases)]
     known = [value for value in ratios if value is not None]
@@ -127,7 +127,7 @@ def _findings(found: Mapping[str, Sequence[Case]]) -> list[Finding]:
     # One flip is proof that there are some; that there is none needs every network.
     flipped = True if flips else None if unusable else False
     return [
-        Finding(f"DFA's Γ differs by {SEVERAL:g}-fold or more between four ways to aggregate.", wide, said),
+        Finding(f"DFA's Γ differs by {_SEVERAL:g}-fold or more between four ways to aggregate.", wide, said),
         Finding("The way to aggregate can turn the sign of Γ.", flipped, signs),
         _order(learned),
         _exact(found),
@@ -135,7 +135,7 @@ def _findings(found: Mapping[str, Sequence[Case]]) -> list[Finding]:
 
 
 def _order(found: Mapping[str, Sequence[Case]]) -> Finding:
-    orders = {name: order for name in FOUR if (order := ranking(found, name)) is not None}
+    orders = {name: order for name in _FOUR if (order := ranking(found, name)) is not None}
     distinct = dict.fromkeys(orders.values())
     said = "; ".join(f"{' > '.join(o)} ({', '.join(n for n in orders if orders[n] == o)})" for o in distinct)
     holds = len(distinct) > 1 if len(orders) > 1 else None
@@ -147,7 +147,7 @@ def _order(found: Mapping[str, Sequence[Case]]) -> Finding:
 def _exact(found: Mapping[str, Sequence[Case]]) -> Finding:
     """FA's credit at h_L is the gradient by construction; published deep means count it."""
     rows = [values(case, ("deep mean", "deep mean, papers")) for case in found["FA"]]
-    holds = agreed(None if row is None else row[1] > row[0] for row in rows)
+    holds = unanimous(None if row is None else row[1] > row[0] for row in rows)
     known = [row for row in rows if row is not None]
     said = ", ".join(f"{row[0]:+.3f} without and {row[1]:+.3f} with it" for row in known) or "not measured"
     return Finding(
@@ -175,8 +175,8 @@ def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
     def plot(title: str, ways: Sequence[str]) -> Plot:
         return Plot(title, "", "Γ", tuple(map(series, ways)), levels={"": 0.0}, ticks=tuple(names))
 
-    deep = [each for each in WAYS if each not in FOUR]
-    plots = (plot("Over all layers", FOUR), plot("Over deep layers", deep))
+    deep = [each for each in WAYS if each not in _FOUR]
+    plots = (plot("Over all layers", _FOUR), plot("Over deep layers", deep))
     return Figure("ways", "Γ of the same networks by aggregation", plots, words)
 
 

@@ -14,20 +14,20 @@ from walkback.core.measurements import GROUP
 from walkback.judge.editions import Outcome
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Grid, Plot, Series, Story, Table
+from walkback.report.study_report import CellGrid, Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.studies.cross_architecture import NETWORKS, by_name, runs_at
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, spread, story
+from walkback_papers.tables import caption, make_study_report, range_cell
 
-BATCHES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 PAPERS = (128, 1024)
 """The two batches that the papers' figures are in."""
-EDITIONS = ("three", "four")
+_EDITIONS = ("three", "four")
 Verdicts = dict[str, tuple[Outcome, ...]]
 """By edition, one for each batch."""
-HEADS = ("case", "‖g_L‖ @128", "D2 here", "D2 flips at batch", "D2 by batch", "verdicts, three", "verdicts, four")
+_HEADS = ("case", "‖g_L‖ @128", "D2 here", "D2 flips at batch", "D2 by batch", "verdicts, three", "verdicts, four")
 
 
 class BatchSize(Study):
@@ -37,7 +37,7 @@ class BatchSize(Study):
             *(config for place in NETWORKS if place != "resmlp" for config in runs_at(place, scale)),
         ]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         found = by_name(results, _audit(scale))
         for place in NETWORKS:
             if place != "resmlp":
@@ -46,13 +46,13 @@ class BatchSize(Study):
         cases = [case for each in found.values() for case in each]
         note = (
             f"From stored per-sample norms. Old convention: mean per-sample norm divided by the batch, against 1e-7; "
-            f"batches of {BATCHES[0]} to {BATCHES[-1]}. Here: @128, always. ViT: {scale.epochs['vit']} epochs."
+            f"batches of {BATCH_SIZES[0]} to {BATCH_SIZES[-1]}. Here: @128, always. ViT: {scale.epochs['vit']} epochs."
         )
         told = caption(scale, cases, note)
         judged = {name: [verdicts(case) for case in each] for name, each in found.items()}
         rows = tuple(_row(name, each, judged[name]) for name, each in found.items())
-        table = Table("batches", "One network, many batches", HEADS, rows, told, NOTES)
-        return story(
+        table = Table("batches", "One network, many batches", _HEADS, rows, told, _NOTES)
+        return make_study_report(
             "batch-size",
             "The measuring batch",
             "Does the verdict on one network depend on the batch its gradients were measured with?",
@@ -64,7 +64,7 @@ class BatchSize(Study):
         )
 
 
-NOTES = (
+_NOTES = (
     "D2 by batch: how many batch sizes raise it, of all. Verdicts: from the smallest batch to the largest; by seed "
     "where seeds differ.",
     "D2 flips at batch: above it the old convention calls the reference invalid; smallest to largest seed.",
@@ -96,12 +96,12 @@ def edge(case: Case) -> float | None:
 def verdicts(case: Case) -> Verdicts:
     """What each edition concludes at each batch: a floor on a batch's gradient is another floor @128."""
     t = case.report.thresholds
-    floors = [t.g_norm_floor * batch / GROUP for batch in BATCHES]
+    floors = [t.g_norm_floor * batch / GROUP for batch in BATCH_SIZES]
     reports = [case.report.rejudge(replace(t, g_norm_floor=floor)) for floor in floors]
-    return {edition: tuple(report.verdicts[edition].outcome for report in reports) for edition in EDITIONS}
+    return {edition: tuple(report.verdicts[edition].outcome for report in reports) for edition in _EDITIONS}
 
 
-def changes(case: Case, batches: Sequence[int] = BATCHES) -> bool | None:
+def changes(case: Case, batches: Sequence[int] = BATCH_SIZES) -> bool | None:
     """Whether D2 is not the same at all of these batches."""
     answers = {below(case, batch) for batch in batches}
     return None if None in answers else len(answers) > 1
@@ -109,14 +109,14 @@ def changes(case: Case, batches: Sequence[int] = BATCHES) -> bool | None:
 
 def _row(name: str, cases: Sequence[Case], judged: Sequence[Verdicts]) -> tuple[Cell, ...]:
     ours = [case.report.flags["D2"] for case in cases]
-    raised = [sum(below(case, batch) is True for batch in BATCHES) for case in cases]
+    raised = [sum(below(case, batch) is True for batch in BATCH_SIZES) for case in cases]
     return (
         Cell(name),
-        spread([flag.value for flag in ours]),
+        range_cell([flag.value for flag in ours]),
         Cell(" / ".join(dict.fromkeys(flag.shown for flag in ours))),
-        spread([edge(case) for case in cases], ".3g"),
-        Cell(" / ".join(dict.fromkeys(f"{count} of {len(BATCHES)}" for count in raised))),
-        *(Cell(_along(judged, edition)) for edition in EDITIONS),
+        range_cell([edge(case) for case in cases], ".3g"),
+        Cell(" / ".join(dict.fromkeys(f"{count} of {len(BATCH_SIZES)}" for count in raised))),
+        *(Cell(_along(judged, edition)) for edition in _EDITIONS),
     )
 
 
@@ -145,7 +145,10 @@ def _findings(found: Mapping[str, Sequence[Case]], judged: Mapping[str, Sequence
         for (name, _), verdicts in zip(each, every, strict=True)
     }
     return [
-        of(f"By the old convention D2 of one network flips between batches of {BATCHES[0]} and {BATCHES[-1]}.", flips),
+        of(
+            f"By the old convention D2 of one network flips between batches of {BATCH_SIZES[0]} and {BATCH_SIZES[-1]}.",
+            flips,
+        ),
         of("It flips between the papers' own batches, 128 and 1024.", papers),
         of("A verdict flips with it.", moved),
     ]
@@ -156,15 +159,15 @@ def _figures(found: Mapping[str, Sequence[Case]], words: str) -> list[Figure]:
 
     def series(name: str) -> Series:
         means = []
-        for batch in BATCHES:
+        for batch in BATCH_SIZES:
             norms = [norm_in(case, batch) for case in found[name]]
             known = [norm for norm in norms if norm is not None]
             means.append(sum(known) / len(known) if known else None)
-        return Series(name, BATCHES, means, style=name, mark="both")
+        return Series(name, BATCH_SIZES, means, style=name, mark="both")
 
-    def grid(title: str, names: Sequence[str]) -> Grid:
-        cells = tuple(tuple(_word(found[name], batch) for batch in BATCHES) for name in names)
-        return Grid(title, tuple(map(str, BATCHES)), tuple(names), cells)
+    def grid(title: str, names: Sequence[str]) -> CellGrid:
+        cells = tuple(tuple(_word(found[name], batch) for batch in BATCH_SIZES) for name in names)
+        return CellGrid(title, tuple(map(str, BATCH_SIZES)), tuple(names), cells)
 
     audit = [name for name in found if "," not in name]
     others = [name for name in found if "," in name]

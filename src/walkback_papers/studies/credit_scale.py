@@ -12,23 +12,23 @@ from statistics import fmean
 from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
-    agreed,
-    all_of,
+    alarm,
+    all_true,
     caption,
-    fires,
-    first_epoch,
-    label,
-    mode_1,
-    negated,
-    over_seeds,
-    spread,
-    story,
-    verdict,
+    first_alarm,
+    is_mode_1,
+    make_study_report,
+    mean_cell,
+    method_label,
+    not_,
+    range_cell,
+    unanimous,
+    verdict_cell,
     with_random_labels,
 )
 
@@ -39,7 +39,7 @@ LASTING = ("DFA", *LABEL_ONLY.values())
 SHRUNK = 0.9
 """Of its first size: above, an error has about kept it."""
 SHUFFLED = "DFA raw, random labels"
-LOOKS = {SHUFFLED: "EP"}
+_LOOKS = {SHUFFLED: "EP"}
 """A style that no other rule of these figures has."""
 Rules = Mapping[str, Sequence[Case]]
 
@@ -51,10 +51,10 @@ class CreditScale(Study):
     def judged(self, scale: Scale) -> list[RunConfig]:
         return scale.runs([METHODS["DFA"], *RAW, *LABEL_ONLY])
 
-    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+    def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
         return [(config, looked_at(scale)) for config in self.runs(scale)]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
         rules: dict[str, list[Case]] = {}
         for case in cases:
@@ -66,13 +66,13 @@ class CreditScale(Study):
             "test error."
         )
         marks = "Growth and norms: smallest to largest seed. First epochs: of each seed; – where it never fires."
-        return story(
+        return make_study_report(
             "credit-scale",
             "The size of the credit",
             "Does Mode 1 (D1 and D2) need an error that does not shrink?",
             scale,
             cases,
-            findings(rules, epochs),
+            _findings(rules, epochs),
             tables=[
                 _sizes(rules, epochs, caption(scale, cases, ends)),
                 _marks(rules, caption(scale, cases, marks)),
@@ -88,29 +88,29 @@ def looked_at(scale: Scale) -> tuple[int, ...]:
 
 
 def _name(case: Case) -> str:
-    if case.recipe.config.data.settings.get("shuffled"):
+    if case.resolved.config.data.settings.get("shuffled"):
         return SHUFFLED
-    return LABEL_ONLY.get(case.method, label(case.method))
+    return LABEL_ONLY.get(case.method, method_label(case.method))
 
 
-def findings(rules: Rules, epochs: Sequence[int]) -> list[Finding]:
-    modes = {name: mode_1(cases) for name, cases in rules.items()}
+def _findings(rules: Rules, epochs: Sequence[int]) -> list[Finding]:
+    modes = {name: is_mode_1(cases) for name, cases in rules.items()}
     words = {True: "raised in every seed", False: "raised in no seed", None: "raised in some seeds or unknown"}
     lasting = {name: modes[name] for name in LASTING}
-    none_follows = all_of(negated(found) for name, found in modes.items() if name not in LASTING)
+    none_follows = all_true(not_(found) for name, found in modes.items() if name not in LASTING)
     kept = [_ratio(case, epochs, _error) for case in rules["DFA raw"]]
     shuffled = [_ratio(case, epochs, _error) for case in rules[SHUFFLED]]
     return [
         Finding("DFA with an error of length 1 raises Mode 1.", modes["DFA"], f"D1 and D2: {words[modes['DFA']]}."),
         Finding(
             "DFA with the error as it is does not.",
-            negated(modes["DFA raw"]),
+            not_(modes["DFA raw"]),
             f"D1 and D2: {words[modes['DFA raw']]}.",
         ),
         Finding(
             "Under raw DFA the error shrinks by a tenth or more while it trains.",
-            agreed(None if value is None else value < SHRUNK for value in kept),
-            f"‖e‖ at the end is {spread(kept, '.2f').text} of that after epoch {epochs[0]}.",
+            unanimous(None if value is None else value < SHRUNK for value in kept),
+            f"‖e‖ at the end is {range_cell(kept, '.2f').text} of that after epoch {epochs[0]}.",
         ),
         Finding(
             "Mode 1 is raised only by rules whose credit keeps its size.",
@@ -119,13 +119,13 @@ def findings(rules: Rules, epochs: Sequence[int]) -> list[Finding]:
         ),
         Finding(
             "A credit that keeps its size is enough: every such rule raises Mode 1.",
-            all_of(lasting.values()),
+            all_true(lasting.values()),
             "; ".join(f"{name}: {words[found]}" for name, found in lasting.items()) + ".",
         ),
         Finding(
             "An error that cannot shrink is enough: raw DFA raises Mode 1 on random labels.",
             modes[SHUFFLED],
-            f"D1 and D2: {words[modes[SHUFFLED]]}; ‖e‖ at the end is {spread(shuffled, '.2f').text} of that after "
+            f"D1 and D2: {words[modes[SHUFFLED]]}; ‖e‖ at the end is {range_cell(shuffled, '.2f').text} of that after "
             f"epoch {epochs[0]}.",
         ),
     ]
@@ -151,9 +151,9 @@ def _ratio(case: Case, epochs: Sequence[int], get: Callable[[Measurements], floa
 def _sizes(rules: Rules, epochs: Sequence[int], words: str) -> Table:
     rows = []
     for name, cases in rules.items():
-        ends = [over_seeds([_error(case.close(epoch)) for case in cases], ".3f") for epoch in (epochs[0], epochs[-1])]
-        losses = [over_seeds([case.log[place].get("loss") for case in cases], ".3f") for place in (0, -1)]
-        share = spread([_ratio(case, epochs, _credit) for case in cases], ".2f")
+        ends = [mean_cell([_error(case.close(epoch)) for case in cases], ".3f") for epoch in (epochs[0], epochs[-1])]
+        losses = [mean_cell([case.log[place].get("loss") for case in cases], ".3f") for place in (0, -1)]
+        share = range_cell([_ratio(case, epochs, _credit) for case in cases], ".2f")
         rows.append((Cell(name), Cell(_by_construction(name)), *ends, share, *losses))
     heads = (
         "rule", "credit", "‖e‖, first", "‖e‖, last", "‖a‖, last over first", "train loss, first", "train loss, last",
@@ -173,12 +173,12 @@ def _marks(rules: Rules, words: str) -> Table:
         rows.append(
             (
                 Cell(name),
-                over_seeds([case.accuracy for case in cases], ".3f"),
-                spread([found["D1"].value for found in flags]),
-                spread([case.report.quantities.top.hidden_norm.value for case in cases]),
-                spread([found["D2"].value for found in flags]),
+                mean_cell([case.accuracy for case in cases], ".3f"),
+                range_cell([found["D1"].value for found in flags]),
+                range_cell([case.report.quantities.top.hidden_norm.value for case in cases]),
+                range_cell([found["D2"].value for found in flags]),
                 *(Cell(_first(cases, check)) for check in ("D1", "D2")),
-                *(verdict(cases, edition) if is_judged else Cell("–") for edition in ("three", "four")),
+                *(verdict_cell(cases, edition) if is_judged else Cell("–") for edition in ("three", "four")),
             )
         )
     heads = ("rule", "accuracy", "growth", "‖h_L‖", "‖g_L‖ @128", "D1 from epoch", "D2 from epoch", "three", "four")
@@ -186,7 +186,7 @@ def _marks(rules: Rules, words: str) -> Table:
 
 
 def _first(cases: Sequence[Case], check: str) -> str:
-    found = [first_epoch(case, fires(check, case.report.thresholds)) for case in cases]
+    found = [first_alarm(case, alarm(check, case.report.thresholds)) for case in cases]
     return ", ".join("–" if epoch is None else str(epoch) for epoch in found)
 
 
@@ -196,14 +196,14 @@ def _figure(rules: Rules, epochs: Sequence[int], words: str) -> Figure:
         for name, cases in rules.items():
             rows = list(zip(*(case.log for case in cases), strict=True))
             values = [_mean([row.get(key) for row in each]) for each in rows]
-            found.append(Series(name, [each[0]["epoch"] for each in rows], values, LOOKS.get(name, "")))
+            found.append(Series(name, [each[0]["epoch"] for each in rows], values, _LOOKS.get(name, "")))
         return tuple(found)
 
     def looked(get: Callable[[Measurements], float | None]) -> tuple[Series, ...]:
         found = []
         for name, cases in rules.items():
             values = [_mean([get(case.close(epoch)) for case in cases]) for epoch in epochs]
-            found.append(Series(name, epochs, values, LOOKS.get(name, ""), mark="both"))
+            found.append(Series(name, epochs, values, _LOOKS.get(name, ""), mark="both"))
         return tuple(found)
 
     t = next(iter(rules.values()))[0].report.thresholds

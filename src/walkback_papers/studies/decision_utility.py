@@ -12,30 +12,30 @@ from walkback.core.configuration import RunConfig
 from walkback.judge.editions import Outcome
 from walkback.judge.threshold_sweep import STRATEGIES, strategies
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Grid, Story, Table
+from walkback.report.study_report import CellGrid, Figure, Finding, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.studies.cross_architecture import by_name, runs_at
 from walkback_papers.study import Study
-from walkback_papers.tables import agreed, caption, composed, negated, over_seeds, story
+from walkback_papers.tables import caption, combined_finding, make_study_report, mean_cell, not_, unanimous
 
 THREE = ("S0", "S1", "S2", "S3")
-FOUR = ("+(a)", "+(b)", "+(c)", "+(d)", "full")
-DEGENERATE = ("DFA", "State Bridge", "Credit Bridge")
+FOUR_METHODS = ("+(a)", "+(b)", "+(c)", "+(d)", "full")
+_DEGENERATE = ("DFA", "State Bridge", "Credit Bridge")
 """The primary audit's failures, as the first paper has them."""
-WIDE, VIT = " wide", " ViT"
+WIDE, _VIT = " wide", " ViT"
 """What is put behind a method's name where it is not on the primary audit's network."""
-ORDER: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
+_ORDER: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
 
 
 class DecisionUtility(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return [*_primary(scale), *runs_at("wide", scale), *runs_at("vit", scale)]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         found = by_name(results, _primary(scale))
         found |= {f"{name}{WIDE}": cases for name, cases in by_name(results, runs_at("wide", scale)).items()}
-        found |= {f"{name}{VIT}": cases for name, cases in by_name(results, runs_at("vit", scale)).items()}
+        found |= {f"{name}{_VIT}": cases for name, cases in by_name(results, runs_at("vit", scale)).items()}
         cases = [case for each in found.values() for case in each]
         note = (
             f"ViT: {scale.epochs['vit']} epochs. A cell is the worst of the seeds' verdicts. A failure is "
@@ -44,9 +44,9 @@ class DecisionUtility(Study):
         told = caption(scale, cases, note)
         tables = [
             _table("three", "Edition three: what each step of reading concludes", THREE, found, told),
-            _table("four", "Edition four: what each diagnostic alone concludes", FOUR, found, told),
+            _table("four", "Edition four: what each diagnostic alone concludes", FOUR_METHODS, found, told),
         ]
-        return story(
+        return make_study_report(
             "decision-utility",
             "Decision utility",
             "Which failures does a reader find who looks at more and more of the protocol?",
@@ -62,15 +62,15 @@ def _primary(scale: Scale) -> list[RunConfig]:
     return scale.runs([*METHODS.values(), *RAW])
 
 
-def worst(cases: Sequence[Case], strategy: str) -> Outcome:
+def _worst(cases: Sequence[Case], strategy: str) -> Outcome:
     """The worst verdict of a strategy over the seeds."""
-    return min((strategies(case.report)[strategy] for case in cases), key=ORDER.index)
+    return min((strategies(case.report)[strategy] for case in cases), key=_ORDER.index)
 
 
-def caught(cases: Sequence[Case], strategy: str) -> bool | None:
+def _caught(cases: Sequence[Case], strategy: str) -> bool | None:
     """Whether a strategy walks the case back: in every seed, in none, or None."""
     known = {"walked_back": True, "trustworthy": False}
-    return agreed(known.get(strategies(case.report)[strategy]) for case in cases)
+    return unanimous(known.get(strategies(case.report)[strategy]) for case in cases)
 
 
 def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[Case]], words: str) -> Table:
@@ -79,8 +79,8 @@ def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[
     cells = tuple(
         (
             Cell(case),
-            over_seeds([each.accuracy for each in cases], ".3f"),
-            over_seeds([cases[0].report.flags["D3"].value], "+.1f"),
+            mean_cell([each.accuracy for each in cases], ".3f"),
+            mean_cell([cases[0].report.flags["D3"].value], "+.1f"),
             *(_cell(cases, strategy) for strategy in rows),
         )
         for case, cases in found.items()
@@ -90,7 +90,7 @@ def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[
 
 
 def _cell(cases: Sequence[Case], strategy: str) -> Cell:
-    outcome = worst(cases, strategy)
+    outcome = _worst(cases, strategy)
     alike = sum(strategies(case.report)[strategy] == outcome for case in cases)
     share = "" if alike == len(cases) else f" in {alike} of {len(cases)}"
     return Cell(f"{outcome.replace('_', ' ')}{share}")
@@ -98,30 +98,37 @@ def _cell(cases: Sequence[Case], strategy: str) -> Cell:
 
 def _findings(found: Mapping[str, list[Case]]) -> list[Finding]:
     def by(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
-        return {name: caught(found[name], strategy) for name in names}
+        return {name: _caught(found[name], strategy) for name in names}
 
     def passes(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
-        return {f"{name} under {strategy}": negated(caught(found[name], strategy)) for name in names}
+        return {f"{name} under {strategy}": not_(_caught(found[name], strategy)) for name in names}
 
-    failing = [name for name, cases in found.items() if caught(cases, "+(d)")]
+    failing = [name for name, cases in found.items() if _caught(cases, "+(d)")]
     healthy = {key: answer for s in STRATEGIES for key, answer in passes(s, ["BP"]).items()}
     blind = passes("S0", failing) | passes("S1", failing)
     return [
-        composed("Accuracy, and accuracy with alignment, walk nothing back (they have nothing to do it by).", blind),
-        composed(
+        combined_finding(
+            "Accuracy, and accuracy with alignment, walk nothing back (they have nothing to do it by).", blind
+        ),
+        combined_finding(
             "The Mode 1 check (S2) finds DFA on the ResMLP, and DFA and FA on the ViT.",
             by("S2", ["DFA", "DFA ViT", "FA ViT"]),
         ),
-        composed(
+        combined_finding(
             "FA on the wide, shallow ResMLP is missed by the Mode 1 check and found by depth utility.",
-            passes("S2", ["FA wide"]) | {"found by S3": caught(found["FA wide"], "S3")},
+            passes("S2", ["FA wide"]) | {"found by S3": _caught(found["FA wide"], "S3")},
         ),
-        composed("S3 finds all four failures of the later paper.", by("S3", ["DFA", "FA wide", "DFA ViT", "FA ViT"])),
-        composed("Backprop passes under every strategy.", healthy),
-        *(composed(f"{s} alone finds DFA and both bridges.", by(s, DEGENERATE)) for s in ("+(a)", "+(b)", "+(d)")),
-        composed(
+        combined_finding(
+            "S3 finds all four failures of the later paper.", by("S3", ["DFA", "FA wide", "DFA ViT", "FA ViT"])
+        ),
+        combined_finding("Backprop passes under every strategy.", healthy),
+        *(
+            combined_finding(f"{s} alone finds DFA and both bridges.", by(s, _DEGENERATE))
+            for s in ("+(a)", "+(b)", "+(d)")
+        ),
+        combined_finding(
             "+(c) alone finds both bridges and not DFA.",
-            by("+(c)", DEGENERATE[1:]) | passes("+(c)", DEGENERATE[:1]),
+            by("+(c)", _DEGENERATE[1:]) | passes("+(c)", _DEGENERATE[:1]),
         ),
         _alone(found),
     ]
@@ -129,8 +136,8 @@ def _findings(found: Mapping[str, list[Case]]) -> list[Finding]:
 
 def _alone(found: Mapping[str, list[Case]]) -> Finding:
     """Whether each of the two groups of checks finds something that the other does not."""
-    only_mode_1 = [n for n, cases in found.items() if caught(cases, "S2") and caught(cases, "+(d)") is False]
-    only_depth = [n for n, cases in found.items() if caught(cases, "+(d)") and caught(cases, "S2") is False]
+    only_mode_1 = [n for n, cases in found.items() if _caught(cases, "S2") and _caught(cases, "+(d)") is False]
+    only_depth = [n for n, cases in found.items() if _caught(cases, "+(d)") and _caught(cases, "S2") is False]
     said = (
         f"Found by Mode 1 (D1 and D2) alone: {', '.join(only_mode_1) or 'nothing'}; by depth utility alone: "
         f"{', '.join(only_depth) or 'nothing'}."
@@ -140,16 +147,16 @@ def _alone(found: Mapping[str, list[Case]]) -> Finding:
 
 
 def _figure(found: Mapping[str, list[Case]], words: str) -> Figure:
-    def grid(title: str, columns: Sequence[str], rows: Sequence[str]) -> Grid:
-        cells = tuple(tuple(worst(found[name], strategy) for strategy in columns) for name in rows)
-        return Grid(title, tuple(columns), tuple(rows), cells)
+    def grid(title: str, columns: Sequence[str], rows: Sequence[str]) -> CellGrid:
+        cells = tuple(tuple(_worst(found[name], strategy) for strategy in columns) for name in rows)
+        return CellGrid(title, tuple(columns), tuple(rows), cells)
 
-    others = [name for name in found if name.endswith((WIDE, VIT))]
+    others = [name for name in found if name.endswith((WIDE, _VIT))]
     audit = [name for name in found if name not in others]
     plots = tuple(
         grid(f"{what}, edition {edition}", columns, rows)
         for what, rows in (("Primary audit", audit), ("Wide and ViT", others))
-        for edition, columns in (("three", THREE), ("four", FOUR))
+        for edition, columns in (("three", THREE), ("four", FOUR_METHODS))
     )
     return Figure("strategies", "What each strategy concludes of each case", plots, words)
 

@@ -12,62 +12,62 @@ from walkback.core.configuration import RunConfig
 from walkback.judge.statistics import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.plots import BAND, series_of
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
-    all_of,
+    all_true,
     caption,
-    claim,
+    check_cell,
+    check_fails,
+    claim_over_seeds,
     depth_fails,
-    label,
-    mode_1,
-    negated,
-    numbers,
-    over_seeds,
-    points,
-    raised,
-    spread,
-    status,
-    story,
-    verdict,
+    is_mode_1,
+    make_study_report,
+    margin_cell,
+    mean_cell,
+    method_label,
+    not_,
+    numbers_cell,
+    range_cell,
+    verdict_cell,
 )
 
-LISTED = tuple(METHODS[name] for name in ("BP", "FA", "DFA"))
-SIZES = {"smoke": ("resmlp:d=32", (2, 4, 6), "full"), "paper": ("resmlp:d=512", (2, 4, 8, 12), "short")}
+DEPTH_METHODS = tuple(METHODS[name] for name in ("BP", "FA", "DFA"))
+DEPTH_SIZES = {"smoke": ("resmlp:d=32", (2, 4, 6), "full"), "paper": ("resmlp:d=512", (2, 4, 8, 12), "short")}
 """By scale: the network, its depths, and how long it is trained. Where DFA's stream explodes it has after 30 epochs."""
-HEADS = (
+_HEADS = (
     "method", "L", "accuracy", "over its shell, pp", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2", "D3", "three",
     "depth",
 )  # fmt: skip
-Swept = dict[str, dict[int, list[Case]]]
+_Swept = dict[str, dict[int, list[Case]]]
 """Cases by the method's name and the depth."""
 
 
 class DepthSweep(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        arch, depths, epochs = SIZES[scale.name]
+        arch, depths, epochs = DEPTH_SIZES[scale.name]
         networks = [f"{arch},depth={depth}" for depth in depths]
-        return [config for network in networks for config in scale.runs(LISTED, arch=network, epochs=epochs)]
+        return [config for network in networks for config in scale.runs(DEPTH_METHODS, arch=network, epochs=epochs)]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
-        swept: Swept = {}
+        swept: _Swept = {}
         for case in cases:
-            swept.setdefault(label(case.method), {}).setdefault(case.recipe.net.depth, []).append(case)
+            swept.setdefault(method_label(case.method), {}).setdefault(case.resolved.net.depth, []).append(case)
         table = Table(
             "depths",
             "Checks by depth",
-            HEADS,
+            _HEADS,
             tuple(_row(name, found) for name, depths in swept.items() for found in depths.values()),
             caption(
                 scale, cases, "Growth and gradients: smallest to largest seed. Margin: over the method's own shell."
             ),
         )
-        arch = SIZES[scale.name][0]
-        return story(
+        arch = DEPTH_SIZES[scale.name][0]
+        return make_study_report(
             "depth-sweep",
             "Depth sweep",
             f"Which check fires at which depth of {arch.replace(':', ' ')}?",
@@ -82,14 +82,14 @@ class DepthSweep(Study):
 def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     return (
         Cell(name),
-        Cell(str(cases[0].recipe.net.depth)),
-        over_seeds([case.accuracy for case in cases], ".3f"),
-        points(_margin(cases)),
-        numbers(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
-        *(spread([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
-        *(status(cases, check) for check in ("D1", "D2", "D3")),
-        verdict(cases, "three"),
-        Cell(claim(cases, "depth").shown),
+        Cell(str(cases[0].resolved.net.depth)),
+        mean_cell([case.accuracy for case in cases], ".3f"),
+        margin_cell(_margin(cases)),
+        numbers_cell(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
+        *(range_cell([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
+        *(check_cell(cases, check) for check in ("D1", "D2", "D3")),
+        verdict_cell(cases, "three"),
+        Cell(claim_over_seeds(cases, "depth").shown),
     )
 
 
@@ -97,25 +97,25 @@ def _margin(cases: Sequence[Case]) -> Margin | None:
     return cases[0].report.margin
 
 
-def _findings(swept: Swept) -> list[Finding]:
+def _findings(swept: _Swept) -> list[Finding]:
     bp, fa, dfa = swept["BP"], swept["FA"], swept["DFA"]
     return [
         Finding(
             "Backprop passes at every depth.",
-            all(verdict(cases, "three").text == "trustworthy" for cases in bp.values()),
-            _by_depth({depth: verdict(cases, "three").text for depth, cases in bp.items()}),
+            all(verdict_cell(cases, "three").text == "trustworthy" for cases in bp.values()),
+            _by_depth({depth: verdict_cell(cases, "three").text for depth, cases in bp.items()}),
         ),
         *(_fires(check, dfa) for check in ("D1", "D2")),
         Finding(
             "FA does not trigger Mode 1 at any depth.",
-            all_of(negated(mode_1(cases)) for cases in fa.values()),
-            _by_depth({depth: _answer(mode_1(cases)) for depth, cases in fa.items()}),
+            all_true(not_(is_mode_1(cases)) for cases in fa.values()),
+            _by_depth({depth: _answer(is_mode_1(cases)) for depth, cases in fa.items()}),
         ),
         *(
             Finding(
                 f"{name}'s trained blocks beat its frozen ones at no depth.",
-                all_of(depth_fails(cases) for cases in swept[name].values()),
-                _by_depth({depth: f"{points(_margin(cases)).text} pp" for depth, cases in swept[name].items()}),
+                all_true(depth_fails(cases) for cases in swept[name].values()),
+                _by_depth({depth: f"{margin_cell(_margin(cases)).text} pp" for depth, cases in swept[name].items()}),
             )
             for name in ("FA", "DFA")
         ),
@@ -123,10 +123,12 @@ def _findings(swept: Swept) -> list[Finding]:
 
 
 def _fires(check: str, dfa: dict[int, list[Case]]) -> Finding:
-    values = {depth: spread([case.report.flags[check].value for case in cases]).text for depth, cases in dfa.items()}
-    answers = {depth: raised(cases, check) for depth, cases in dfa.items()}
+    values = {
+        depth: range_cell([case.report.flags[check].value for case in cases]).text for depth, cases in dfa.items()
+    }
+    answers = {depth: check_fails(cases, check) for depth, cases in dfa.items()}
     said = {depth: f"{_answer(answers[depth])} ({values[depth]})" for depth in dfa}
-    return Finding(f"{check} fires for DFA at every depth.", all_of(answers.values()), _by_depth(said))
+    return Finding(f"{check} fires for DFA at every depth.", all_true(answers.values()), _by_depth(said))
 
 
 def _answer(answer: bool | None) -> str:
@@ -137,7 +139,7 @@ def _by_depth(said: dict[int, str]) -> str:
     return f"{'; '.join(f'L = {depth}: {words}' for depth, words in said.items())}."
 
 
-def _figure(swept: Swept, words: str) -> Figure:
+def _figure(swept: _Swept, words: str) -> Figure:
     t = DiagnosticThresholds()
 
     def flag(case: Case, check: str) -> float | None:

@@ -16,15 +16,25 @@ from walkback.judge.number import Number
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.plots import BAND, by_hand, series_of
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import PAPERS_FLOOR, agreed, all_of, caption, label, over_seeds, spread, story, within
+from walkback_papers.tables import (
+    PAPERS_FLOOR,
+    all_true,
+    caption,
+    is_within,
+    make_study_report,
+    mean_cell,
+    method_label,
+    range_cell,
+    unanimous,
+)
 
-EPOCHS = (1, 2, 3, 4, 5)
-LISTED = (METHODS["DFA"], *RAW)
+EARLY_EPOCHS = (1, 2, 3, 4, 5)
+LISTED_EPOCHS = (METHODS["DFA"], *RAW)
 T = DiagnosticThresholds()
 SECOND = 2
 """The layer whose reference the papers quote."""
@@ -39,7 +49,7 @@ class Moment:
 
     @property
     def is_last(self) -> bool:
-        return self.epoch == self.cases[0].recipe.config.epochs
+        return self.epoch == self.cases[0].resolved.config.epochs
 
     @cached_property
     def seen(self) -> list[Quantities]:
@@ -64,11 +74,11 @@ class Moment:
 
     def is_near_zero(self) -> bool | None:
         """Whether every seed's deep cosine is under the smallest that counts, either way; None where seeds differ."""
-        return agreed(abs(number.known) < T.small_alignment if number.ok else None for number in self.deep())
+        return unanimous(abs(number.known) < T.small_alignment if number.ok else None for number in self.deep())
 
     def is_first_aligned(self) -> bool | None:
         """Whether layer 0 is aligned: outside its null and above the smallest cosine that counts."""
-        return all_of(_is_aligned(q) for q in self.seen)
+        return all_true(_is_aligned(q) for q in self.seen)
 
     def is_valid(self) -> bool:
         """Whether in every seed every deep reference is above the floor and float64 gives the same direction."""
@@ -88,23 +98,23 @@ def _is_aligned(q: Quantities) -> bool | None:
 
 class EarlyEpochs(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([*LISTED, METHODS["BP"]])
+        return scale.runs([*LISTED_EPOCHS, METHODS["BP"]])
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
-    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
-        return [(config, EPOCHS) for config in scale.runs(LISTED)]
+    def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+        return [(config, EARLY_EPOCHS) for config in scale.runs(LISTED_EPOCHS)]
 
     def functional(self, scale: Scale) -> list[RunConfig]:
         return self.runs(scale)
 
-    def tell(self, results: Results, scale: Scale) -> Story:
-        methods = {label(method): tuple(found) for method, found in results.by_method(self.runs(scale)).items()}
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
+        methods = {method_label(method): tuple(found) for method, found in results.by_method(self.runs(scale)).items()}
         cases = [case for found in methods.values() for case in found]
         watched = {name: found for name, found in methods.items() if name != "BP"}
-        last = cases[0].recipe.config.epochs
-        moments = {name: [Moment(found, epoch) for epoch in (*EPOCHS, last)] for name, found in watched.items()}
+        last = cases[0].resolved.config.epochs
+        moments = {name: [Moment(found, epoch) for epoch in (*EARLY_EPOCHS, last)] for name, found in watched.items()}
         deep = "Deep: mean over l = 1..L, as published; layers: smallest to largest over seeds and l = 1..L. "
         tables = [
             Table(
@@ -127,7 +137,7 @@ class EarlyEpochs(Study):
                 caption(scale, cases, "Deep layers: those whose credit trains a block, without exact ones (BP: none)."),
             ),
         ]  # fmt: skip
-        return story(
+        return make_study_report(
             "early-epochs",
             "The first epochs",
             "Is DFA's deep alignment gone before its reference collapses?",
@@ -151,18 +161,18 @@ def _row(name: str, moment: Moment) -> tuple[Cell, ...]:
         _from_to(moment.norms(SECOND), ".2g"),
         _from_to(moment.norms(-1), ".2g"),
         Cell(", ".join(statuses)),
-        over_seeds([_accuracy(case, moment.epoch) for case in moment.cases], ".3f"),
+        mean_cell([_accuracy(case, moment.epoch) for case in moment.cases], ".3f"),
     )
 
 
 def _over(found: Sequence[Number], spec: str) -> Cell:
     bad = [number for number in found if not number.ok]
-    return Cell(bad[0].word, None, bad[0].reason) if bad else over_seeds([number.known for number in found], spec)
+    return Cell(bad[0].word, None, bad[0].reason) if bad else mean_cell([number.known for number in found], spec)
 
 
 def _from_to(found: Sequence[Number], spec: str) -> Cell:
     bad = [number for number in found if not number.ok]
-    return Cell(bad[0].word, None, bad[0].reason) if bad else spread([number.known for number in found], spec)
+    return Cell(bad[0].word, None, bad[0].reason) if bad else range_cell([number.known for number in found], spec)
 
 
 def _accuracy(case: Case, epoch: int) -> float | None:
@@ -203,17 +213,17 @@ def _findings(moments: Sequence[Moment]) -> list[Finding]:
         ),
         Finding(
             "It is near zero while the reference is still valid.",
-            agreed(moment.is_near_zero() for moment in before),
+            unanimous(moment.is_near_zero() for moment in before),
             f"Reference above the floor and real in float64 after {_named(before)}; ‖g_L‖: {norms}.",
         ),
         Finding(
             "It stays near zero to the end.",
-            all_of(moment.is_near_zero() for moment in moments),
+            all_true(moment.is_near_zero() for moment in moments),
             f"Near zero in every seed after {_named([m for m in moments if m.is_near_zero()])}.",
         ),
         Finding(
             "Layer 0 is aligned from the first epoch on.",
-            all_of(moment.is_first_aligned() for moment in moments),
+            all_true(moment.is_first_aligned() for moment in moments),
             f"Epoch 1 {_over(start.first(), '+.2f').text}, 2 {_over(moments[1].first(), '+.2f').text}, "
             f"end {_over(last.first(), '+.2f').text}.",
         ),
@@ -229,12 +239,12 @@ def _controls(methods: dict[str, tuple[Case, ...]]) -> list[Finding]:
     return [
         Finding(
             f"At the end DFA's deep credit does not predict finite steps either (ρ under {small:g} either way).",
-            agreed(within(interval, small) for interval in rho),
+            unanimous(is_within(interval, small) for interval in rho),
             f"ρ {_over([steps.rho.mean for steps in dfa], '+.3f').text}; intervals over samples, seed by seed.",
         ),
         Finding(
             "In a network trained by backprop the true gradient predicts them and a random vector does not.",
-            all_of(
+            all_true(
                 [
                     *(number.known >= 0.99 if number.ok else None for number in good),
                     *(abs(m.known) < T.null_z * width.known if m.ok and width.ok else None for m, width in idle),

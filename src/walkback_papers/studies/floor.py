@@ -14,22 +14,22 @@ import numpy as np
 
 from walkback.core.configuration import RunConfig
 from walkback.core.measurements import GROUP, Array
-from walkback.judge.layers import Credit, Layer
+from walkback.judge.layers import Layer, LayerCredit
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.report.cells import NOTHING, Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.cells import EMPTY_CELL, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.studies.cross_architecture import by_name, runs_at
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, numbers, spread, story
+from walkback_papers.tables import caption, make_study_report, numbers_cell, range_cell
 
 _T = DiagnosticThresholds()
-FLOOR, CLAMP, VALID, SHARE = _T.g_norm_floor, _T.cosine_eps, _T.direction_valid_cos, _T.direction_valid_share
-STATUSES = ("valid", "degraded", "noise", "missing")
+_FLOOR, CLAMP, VALID, _SHARE = _T.g_norm_floor, _T.cosine_eps, _T.direction_valid_cos, _T.direction_valid_share
+_STATUSES = ("valid", "degraded", "noise", "missing")
 CLOSE = 0.01
 """Two cosines that differ by less are the same to a reader."""
-LAYERS = (
+_LAYERS = (
     "case",
     "layers",
     "under the floor",
@@ -46,7 +46,7 @@ BELOW = ("case, layer", "‖g_l‖ @128", "direction", "median cos(g, g64)", "un
 DECADES = ("‖g_l[i]‖ @128", "samples", "direction kept", "median cos(g, g64)", "clamped / true cosine")
 
 
-ELSEWHERE = {
+_ELSEWHERE = {
     "wide": "wide",
     "no_norm": "no norm",
     "vit": "ViT",
@@ -59,31 +59,33 @@ ELSEWHERE = {
 
 class Floor(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [*_audit(scale), *(config for place in ELSEWHERE for config in runs_at(place, scale))]
+        return [*_audit(scale), *(config for place in _ELSEWHERE for config in runs_at(place, scale))]
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         found = by_name(results, _audit(scale))
-        for place, words in ELSEWHERE.items():
+        for place, words in _ELSEWHERE.items():
             there = by_name(results, runs_at(place, scale))
             found |= {f"{name}, {words}": cases for name, cases in there.items()}
         cases = [case for each in found.values() for case in each]
         note = (
-            f"Floor {FLOOR:g}, clamp {CLAMP:g}, both @{GROUP}; ViT and CNN: {scale.epochs['vit']} epochs. Without "
+            f"Floor {_FLOOR:g}, clamp {CLAMP:g}, both @{GROUP}; ViT and CNN: {scale.epochs['vit']} epochs. Without "
             "gradient: exactly zero in float32, smallest to largest seed; they have no direction and are not counted."
         )
         told = caption(scale, cases, note)
         samples = _samples(cases)
         low = tuple(_low_row(name, index, each) for name, index, each in _low(found))
-        tables = [Table("layers", "Layers by size and direction", LAYERS, tuple(_row(*x) for x in found.items()), told)]
+        tables = [
+            Table("layers", "Layers by size and direction", _LAYERS, tuple(_row(*x) for x in found.items()), told)
+        ]
         if low:
             title = "Layers under the floor, or distorted by the clamp, in at least one seed"
             tables.append(Table("below", title, BELOW, low, told))
         title = "Single samples at single layers, by the size of their gradient"
         tables.append(Table("decades", title, DECADES, tuple(_decade_rows(samples)), told, _NOTES))
-        return story(
+        return make_study_report(
             "floor",
             "The floor, measured",
             "Is a reference gradient under 1e-7 noise, or only too small for cosine functions that clamp?",
@@ -158,7 +160,7 @@ def _layers(cases: Sequence[Case]) -> Iterator[Layer]:
 
 
 def is_under(layer: Layer) -> bool:
-    return layer.grad_norm_128.ok and layer.grad_norm_128.known < FLOOR
+    return layer.grad_norm_128.ok and layer.grad_norm_128.known < _FLOOR
 
 
 def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
@@ -166,9 +168,9 @@ def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     under: list[str] = [layer.direction.status for layer in layers if is_under(layer)]
     over: list[str] = [layer.direction.status for layer in layers if not is_under(layer)]
     distorted = sum(layer.clamp.status == "distorted" for layer in layers)
-    counts = [len(layers), len(under), *(under.count(status) for status in STATUSES)]
+    counts = [len(layers), len(under), *(under.count(status) for status in _STATUSES)]
     counts += [over.count("valid"), len(over) - over.count("valid"), distorted]
-    none = spread([_zero_share(case) for case in cases], ".0%")
+    none = range_cell([_zero_share(case) for case in cases], ".0%")
     return (Cell(name), *(Cell(str(count), count) for count in counts), none)
 
 
@@ -190,21 +192,21 @@ def _low_row(name: str, index: int, cases: Sequence[Case]) -> tuple[Cell, ...]:
     cells = [Cell("NOT MEASURED", None, "no credit was measured")] * 2
     if all(layer.credit is not None for layer in layers):
         cells = [
-            numbers(cases, lambda case: _credit(case, index).cos, "+.3f"),
+            numbers_cell(cases, lambda case: _credit(case, index).cos, "+.3f"),
             # Its column says what it is; the judge's caveat would be repeated below for every cell.
-            replace(numbers(cases, lambda case: _credit(case, index).clamped, "+.3f"), reason=""),
+            replace(numbers_cell(cases, lambda case: _credit(case, index).clamped, "+.3f"), reason=""),
         ]
     return (
         Cell(f"{name}, h_{index}"),
-        spread([layer.grad_norm_128.value for layer in layers]),
+        range_cell([layer.grad_norm_128.value for layer in layers]),
         Cell(" or ".join(dict.fromkeys(layer.direction.status for layer in layers))),
-        spread([layer.direction.median for layer in layers], ".6f"),
-        spread([layer.clamp.share for layer in layers], ".0%"),
+        range_cell([layer.direction.median for layer in layers], ".6f"),
+        range_cell([layer.clamp.share for layer in layers], ".0%"),
         *cells,
     )
 
 
-def _credit(case: Case, index: int) -> Credit:
+def _credit(case: Case, index: int) -> LayerCredit:
     found = case.report.quantities.layers[index].credit
     assert found is not None
     return found
@@ -230,7 +232,7 @@ def _decade_rows(samples: Samples) -> Iterator[tuple[Cell, ...]]:
             Cell(f"{chosen.grad.size:,}", chosen.grad.size),
             Cell(f"{chosen.share_kept:.1%}", chosen.share_kept),
             Cell(f"{middle:.6f}", middle),
-            Cell(NOTHING) if slope is None else Cell(f"{slope:.3f}", slope),
+            Cell(EMPTY_CELL) if slope is None else Cell(f"{slope:.3f}", slope),
         )
 
 
@@ -266,8 +268,8 @@ def _findings(found: Mapping[str, Sequence[Case]], samples: Samples) -> list[Fin
             bool(unseen) if over else None,
             f"{len(unseen)} of {len(over)} layers above the floor are clamp-distorted{_example(unseen)}.",
         ),
-        _single(samples.between(0, FLOOR)),
-        _between(samples.between(CLAMP, FLOOR)),
+        _single(samples.between(0, _FLOOR)),
+        _between(samples.between(CLAMP, _FLOOR)),
     ]
 
 
@@ -288,8 +290,8 @@ def _single(low: Samples) -> Finding:
     """Sample by sample: a network above the floor has single samples under it."""
     share = low.share_kept
     return Finding(
-        f"Of single samples' gradients under the floor, {SHARE:.0%} keep their direction.",
-        None if share is None else share >= SHARE,
+        f"Of single samples' gradients under the floor, {_SHARE:.0%} keep their direction.",
+        None if share is None else share >= _SHARE,
         f"{low.grad.size:,} of them" + ("." if share is None else f"; {share:.1%} keep it."),
     )
 
@@ -299,8 +301,8 @@ def _between(low: Samples) -> Finding:
     real = low.where((low.kept >= VALID) & (low.credit >= CLAMP))
     share = float((np.abs(real.clamped - real.cos) < CLOSE).mean()) if real.cos.size else None
     return Finding(
-        f"Between the clamp and the floor a plain cosine is right (within {CLOSE:g} for {SHARE:.0%} of samples).",
-        None if share is None else share >= SHARE,
+        f"Between the clamp and the floor a plain cosine is right (within {CLOSE:g} for {_SHARE:.0%} of samples).",
+        None if share is None else share >= _SHARE,
         f"{real.cos.size:,} samples with a valid direction and a credit above the clamp"
         + ("." if share is None else f"; right for {share:.1%}."),
     )
@@ -314,7 +316,7 @@ def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
             Series(name, [low * 10**0.5 for low, _ in each], [getattr(chosen, get) for _, chosen in each], mark="both")
             for name, each in by_case.items()
         )
-        marks = ((CLAMP, "clamp"), (FLOOR, "floor"))
+        marks = ((CLAMP, "clamp"), (_FLOOR, "floor"))
         return Plot(title, "‖g_l[i]‖ @128, by decade", y_label, series, x_log=True, events=marks)
 
     plots = (

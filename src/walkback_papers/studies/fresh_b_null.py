@@ -12,71 +12,73 @@ import numpy as np
 
 from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Array
-from walkback.judge.layers import Fresh, fresh
+from walkback.judge.layers import Fresh, fresh_of
 from walkback.judge.number import Number
 from walkback.judge.statistics import mean_interval
-from walkback.report.cells import NOTHING, Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.cells import EMPTY_CELL, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import agreed, caption, negated, penalised, penalty_of, story
+from walkback_papers.tables import caption, make_study_report, not_, penalty_of, unanimous, with_penalty
 
-PENALTIES = (1e-2, 0.0)
-HEADS = (
+NULL_PENALTIES = (1e-2, 0.0)
+_HEADS = (
     "λ", "seed", "layers", "own B", "fresh B, mean", "fresh B, sd", "draws", "z against fresh", "z against rotation",
 )  # fmt: skip
 MIDDLE = 1.96
 """Within so many standard deviations lie 95% of fresh draws."""
-ABSENT = Number.missing("no fresh feedback was drawn")
+_ABSENT = Number.missing("no fresh feedback was drawn")
 
 
 class FreshBNull(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([penalised(METHODS["DFA"], size) for size in PENALTIES], epochs="short")
+        return scale.runs([with_penalty(METHODS["DFA"], size) for size in NULL_PENALTIES], epochs="short")
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
-        by = {size: [case for case in cases if penalty_of(case) == size] for size in PENALTIES}
+        by = {size: [case for case in cases if penalty_of(case) == size] for size in NULL_PENALTIES}
         note = (
             "sd and z of fresh B: over draws at fixed weights (ddof = 1), with the draws' own uncertainty, not over "
             "seeds. Deep: states whose credit trains a block; 1..L: as published. Rotation: the Haar null."
         )
         rows = tuple(row for case in cases for row in _rows(case))
-        return story(
+        return make_study_report(
             "fresh-b-null",
             "Fresh feedback",
             "Is DFA's alignment that of its own feedback matrices, or would any others do?",
             scale,
             cases,
-            findings(by),
-            tables=[Table("fresh", "Own and fresh feedback", HEADS, rows, caption(scale, cases, note))],
+            _findings(by),
+            tables=[Table("fresh", "Own and fresh feedback", _HEADS, rows, caption(scale, cases, note))],
             figures=[_figure(by, caption(scale, cases, "Deep cosine of each draw, at the same weights."))],
         )
 
 
-def findings(by: dict[float, list[Case]]) -> list[Finding]:
-    with_it, without = (by[size] for size in PENALTIES)
+def _findings(by: dict[float, list[Case]]) -> list[Finding]:
+    with_it, without = (by[size] for size in NULL_PENALTIES)
     ends = [mean_interval(_draws(case)) for case in with_it]
-    covers = agreed(None if end is None else end[0] <= 0 <= end[1] for end in ends)
+    covers = unanimous(None if end is None else end[0] <= 0 <= end[1] for end in ends)
     shown = ", ".join("none" if end is None else f"[{end[0]:+.3f}, {end[1]:+.3f}]" for end in ends)
     return [
         Finding(
-            f"Under λ = {PENALTIES[0]:g} DFA's deep cosine belongs to its own B.", _outside(with_it), _scores(with_it)
+            f"Under λ = {NULL_PENALTIES[0]:g} DFA's deep cosine belongs to its own B.",
+            _outside(with_it),
+            _scores(with_it),
         ),
         Finding(
-            f"Under λ = {PENALTIES[0]:g} fresh matrices give zero.",
+            f"Under λ = {NULL_PENALTIES[0]:g} fresh matrices give zero.",
             covers,
             f"95% intervals of the draws' mean, by seed: {shown}.",
         ),
-        Finding("Without a penalty its deep cosine is that of any B.", negated(_outside(without)), _scores(without)),
+        Finding("Without a penalty its deep cosine is that of any B.", not_(_outside(without)), _scores(without)),
     ]
 
 
 def _outside(cases: Sequence[Case]) -> bool | None:
     """Whether the trained B's deep cosine lies above fresh ones': in every seed; False where it lies among the middle
     95% of them in every seed; None in between."""
-    return agreed(_far(_score(_deep_null(case)), case.report.thresholds.null_z) for case in cases)
+    return unanimous(_far(_score(_deep_null(case)), case.report.thresholds.null_z) for case in cases)
 
 
 def _far(z: Number, limit: float) -> bool | None:
@@ -92,7 +94,7 @@ def _scores(cases: Sequence[Case]) -> str:
 
 
 def _score(null: Fresh | None) -> Number:
-    return ABSENT if null is None else null.z
+    return _ABSENT if null is None else null.z
 
 
 def _deep_null(case: Case) -> Fresh | None:
@@ -110,10 +112,10 @@ def _rows(case: Case) -> list[tuple[Cell, ...]]:
     """One run, over the deep layers and over those that the papers count."""
     a = case.report.quantities.aggregates
     every = list(range(1, case.measurements.depth + 1))
-    published = fresh(a.deep_mean_papers, case.measurements.get("null_fresh"), every)
+    published = fresh_of(a.deep_mean_papers, case.measurements.get("null_fresh"), every)
     parts: list[tuple[str, Number, Fresh | None, Cell]] = [
         (f"deep: {', '.join(map(str, a.deep_layers))}", a.deep_mean, a.deep_mean_fresh, _cell(a.deep_mean_z, "+.1f")),
-        (f"published: 1..{every[-1]}", a.deep_mean_papers, published, Cell(NOTHING)),
+        (f"published: 1..{every[-1]}", a.deep_mean_papers, published, Cell(EMPTY_CELL)),
     ]
     return [
         (
@@ -121,8 +123,8 @@ def _rows(case: Case) -> list[tuple[Cell, ...]]:
             Cell(str(case.seed)),
             Cell(name),
             _cell(cosine, "+.3f"),
-            Cell("NOT MEASURED", None, ABSENT.reason) if null is None else Cell(f"{null.mean:+.3f}", null.mean),
-            Cell("NOT MEASURED", None, ABSENT.reason) if null is None else Cell(f"{null.std:.3f}", null.std),
+            Cell("NOT MEASURED", None, _ABSENT.reason) if null is None else Cell(f"{null.mean:+.3f}", null.mean),
+            Cell("NOT MEASURED", None, _ABSENT.reason) if null is None else Cell(f"{null.std:.3f}", null.std),
             Cell("0" if null is None else str(null.draws)),
             _cell(_score(null), "+.1f"),
             rotation,

@@ -14,13 +14,22 @@ from walkback.core.configuration import RunConfig
 from walkback.judge.finite_steps import functional_deep, kendall_tau, train_loss_change
 from walkback.judge.number import Number, first_bad
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import all_of, caption, label_of, negated, numbers, over_seeds, penalised, story
+from walkback_papers.tables import (
+    all_true,
+    caption,
+    make_study_report,
+    mean_cell,
+    method_label_of,
+    not_,
+    numbers_cell,
+    with_penalty,
+)
 
-PENALTY = 1e-2
+FUNCTIONAL_PENALTY = 1e-2
 RANKED = ("State Bridge", "FA", "Credit Bridge", "DFA")
 Metric = Callable[[Case], Number]
 Methods = Mapping[str, Sequence[Case]]
@@ -64,14 +73,14 @@ FUNCTION = PROBES | TRAINED
 
 class FunctionalMetrics(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([penalised(METHODS[name], PENALTY) for name in RANKED], epochs="short")
+        return scale.runs([with_penalty(METHODS[name], FUNCTIONAL_PENALTY) for name in RANKED], epochs="short")
 
     def functional(self, scale: Scale) -> list[RunConfig]:
         return self.runs(scale)
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
-        methods = {name: [case for case in cases if label_of(case) == name] for name in RANKED}
+        methods = {name: [case for case in cases if method_label_of(case) == name] for name in RANKED}
         steps = (
             "Means over the deep layers (those whose credit trains a block, without exact ones). Nudging: change of "
             "the loss by a step of 1% of ‖h‖ against the credit; efficiency: its share of what the gradient gains."
@@ -80,13 +89,13 @@ class FunctionalMetrics(Study):
             f"Kendall's τ-b over {len(methods)} methods: by the means over seeds, and in each seed alone. With four "
             "methods only τ = ±1 is unlikely by chance (1 in 24 orders each)."
         )
-        return story(
+        return make_study_report(
             "functional-metrics",
             "Functional metrics",
             "Does the cosine rank methods as what their credit does?",
             scale,
             cases,
-            findings(methods),
+            _findings(methods),
             tables=[
                 _metrics(methods, caption(scale, cases, steps)),
                 _ranks(methods, caption(scale, cases, ranks)),
@@ -111,12 +120,12 @@ def _metrics(methods: Methods, words: str) -> Table:
     rows = tuple(
         (
             Cell(name),
-            over_seeds([case.accuracy for case in cases], ".3f"),
-            *(numbers(cases, get, spec) for get, spec in shown),
+            mean_cell([case.accuracy for case in cases], ".3f"),
+            *(numbers_cell(cases, get, spec) for get, spec in shown),
         )
         for name, cases in methods.items()
     )
-    return Table("metrics", f"Four methods under λ = {PENALTY:g}", heads, rows, words)
+    return Table("metrics", f"Four methods under λ = {FUNCTIONAL_PENALTY:g}", heads, rows, words)
 
 
 def _ranks(methods: Methods, words: str) -> Table:
@@ -153,7 +162,7 @@ def order(methods: Methods, get: Metric) -> str:
     return " > ".join(sorted(means, key=lambda name: -means[name]))
 
 
-def findings(methods: Methods) -> list[Finding]:
+def _findings(methods: Methods) -> list[Finding]:
     papers, ours = COSINES.values()
     nudging, efficiency, accuracy = PROBES["fall by nudging"], PROBES["efficiency"], TRAINED["accuracy"]
     published = {"nudging": nudging, "training loss": TRAINED["fall of the training loss"], "accuracy": accuracy}
@@ -178,12 +187,12 @@ def findings(methods: Methods) -> list[Finding]:
         ),
         Finding(
             "State Bridge leads by every functional metric of the papers.",
-            all_of(leads.values()),
+            all_true(leads.values()),
             "; ".join(f"{name}: {says[found]}" for name, found in leads.items()) + ".",
         ),
         Finding(
             "These metrics rank methods alike.",
-            all_of(negated(found) for found in alike),
+            all_true(not_(found) for found in alike),
             "; ".join(f"{name}: {order(methods, get)}" for name, get in published.items()) + ".",
         ),
     ]
@@ -212,7 +221,7 @@ def _sign(a: Sequence[Case], b: Sequence[Case], get: Metric) -> int | None:
 def _leads(methods: Methods, name: str, get: Metric) -> bool | None:
     """Whether a method has the most in every seed; False where another has more in every seed; None in between."""
     signs = [_sign(methods[name], cases, get) for other, cases in methods.items() if other != name]
-    return all_of({1: True, -1: False}.get(sign or 0) for sign in signs)
+    return all_true({1: True, -1: False}.get(sign or 0) for sign in signs)
 
 
 def _both(methods: Methods, left: Metric, right: Metric) -> str:

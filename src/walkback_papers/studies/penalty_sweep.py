@@ -14,90 +14,90 @@ from walkback.core.configuration import RunConfig
 from walkback.judge.finite_steps import Functional, functional_deep
 from walkback.judge.number import Number
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
-    agreed,
-    all_of,
+    all_true,
     caption,
-    claim,
-    interval_of,
-    label_of,
-    mode_1,
-    negated,
-    numbers,
-    over_line,
-    over_seeds,
-    penalised,
+    claim_over_seeds,
+    is_mode_1,
+    is_within,
+    make_study_report,
+    margin_cell,
+    mean_cell,
+    method_label_of,
+    not_,
+    numbers_cell,
     penalty_of,
-    points,
-    spread,
-    story,
-    verdict,
-    within,
+    range_cell,
+    seed_interval,
+    side_of_line,
+    unanimous,
+    verdict_cell,
+    with_penalty,
 )
 
-PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
-SMALL, STRONG = 1e-4, 1e-2
+SWEPT_PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+_SMALL, STRONG = 1e-4, 1e-2
 """Where the papers see Mode 1 relieved alone, and the credit recovered as well."""
-HEADS = (
+PENALTY_HEADS = (
     "method", "λ", "accuracy", "over its shell, pp", "deep cosine", "counting exact", "growth", "‖h_L‖", "‖g_L‖ @128",
     "three", "alignment",
 )  # fmt: skip
-Swept = dict[str, dict[float, list[Case]]]
+_Swept = dict[str, dict[float, list[Case]]]
 """Cases by the method's name and λ."""
 
 
 class PenaltySweep(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        methods = [penalised(METHODS[name], size) for name in ("DFA", "FA", "BP") for size in PENALTIES]
+        methods = [with_penalty(METHODS[name], size) for name in ("DFA", "FA", "BP") for size in SWEPT_PENALTIES]
         return scale.runs(methods, epochs="short")
 
     def functional(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([penalised(METHODS["DFA"], size) for size in PENALTIES], epochs="short")
+        return scale.runs([with_penalty(METHODS["DFA"], size) for size in SWEPT_PENALTIES], epochs="short")
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
-        swept: Swept = {}
+        swept: _Swept = {}
         for case in cases:
-            swept.setdefault(label_of(case), {}).setdefault(penalty_of(case), []).append(case)
+            swept.setdefault(method_label_of(case), {}).setdefault(penalty_of(case), []).append(case)
         note = (
             "Deep cosine: over the states whose credit trains a block, without exact ones; counting exact: l = 1..L, "
             "as published. Growth and norms: smallest to largest seed. Shells have no penalty: their blocks are frozen."
         )
-        rows = tuple(row(found, size) for by in swept.values() for size, found in by.items())
-        return story(
+        rows = tuple(penalty_row(found, size) for by in swept.values() for size, found in by.items())
+        return make_study_report(
             "penalty-sweep",
             "Residual penalty",
             "What does a residual penalty take away of Mode 1, and what does it give back of the credit?",
             scale,
             cases,
-            findings(swept),
+            _findings(swept),
             tables=[
-                Table("sweep", "Residual penalty", HEADS, rows, caption(scale, cases, note)),
+                Table("sweep", "Residual penalty", PENALTY_HEADS, rows, caption(scale, cases, note)),
                 _finite(swept["DFA"], scale),
             ],
             figures=[_figure(swept, caption(scale, cases, "Points: means over seeds; bars: smallest to largest."))],
         )
 
 
-def row(cases: Sequence[Case], size: float) -> tuple[Cell, ...]:
+def penalty_row(cases: Sequence[Case], size: float) -> tuple[Cell, ...]:
     """One method at one λ over its seeds."""
     first = cases[0].report
     return (
-        Cell(label_of(cases[0])),
+        Cell(method_label_of(cases[0])),
         Cell(f"{size:g}", size),
-        over_seeds([case.accuracy for case in cases], ".3f"),
-        points(first.margin, first.flags["D3"].reason),
-        numbers(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
-        numbers(cases, lambda case: case.report.quantities.aggregates.deep_mean_papers, "+.3f"),
-        spread([case.report.flags["D1"].value for case in cases]),
-        spread([_hidden(case) for case in cases]),
-        spread([case.report.flags["D2"].value for case in cases]),
-        verdict(cases, "three"),
-        Cell(claim(cases, "alignment").shown),
+        mean_cell([case.accuracy for case in cases], ".3f"),
+        margin_cell(first.margin, first.flags["D3"].reason),
+        numbers_cell(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
+        numbers_cell(cases, lambda case: case.report.quantities.aggregates.deep_mean_papers, "+.3f"),
+        range_cell([case.report.flags["D1"].value for case in cases]),
+        range_cell([_hidden(case) for case in cases]),
+        range_cell([case.report.flags["D2"].value for case in cases]),
+        verdict_cell(cases, "three"),
+        Cell(claim_over_seeds(cases, "alignment").shown),
     )
 
 
@@ -106,9 +106,9 @@ def _finite(by: dict[float, list[Case]], scale: Scale) -> Table:
     rows = tuple(
         (
             Cell(f"{size:g}", size),
-            numbers(cases, _deep, "+.3f"),
-            numbers(cases, lambda case: _steps(case).rho.mean, "+.3f"),
-            numbers(cases, lambda case: _steps(case).rho_gradient.mean, "+.3f"),
+            numbers_cell(cases, _deep, "+.3f"),
+            numbers_cell(cases, lambda case: _steps(case).rho.mean, "+.3f"),
+            numbers_cell(cases, lambda case: _steps(case).rho_gradient.mean, "+.3f"),
         )
         for size, cases in by.items()
     )
@@ -121,18 +121,18 @@ def _finite(by: dict[float, list[Case]], scale: Scale) -> Table:
     return Table("finite", "Finite steps along DFA's credit", heads, rows, words)
 
 
-def findings(swept: Swept) -> list[Finding]:
+def _findings(swept: _Swept) -> list[Finding]:
     """What the papers claim of DFA and FA under the penalty."""
     dfa, fa = swept["DFA"], swept["FA"]
-    at_zero, at_small = mode_1(dfa[0.0]), mode_1(dfa[SMALL])
+    at_zero, at_small = is_mode_1(dfa[0.0]), is_mode_1(dfa[_SMALL])
     words = {True: "raised in every seed", False: "raised in no seed", None: "raised in some seeds or unknown"}
     small = dfa[0.0][0].report.thresholds.small_alignment
-    stays, rises = (_exceeds(dfa[size], small) for size in (SMALL, STRONG))
-    sizes = " → ".join(spread([_hidden(case) for case in cases], ".1e").text for cases in dfa.values())
-    fa_modes = [mode_1(cases) for cases in fa.values()]
+    stays, rises = (_exceeds(dfa[size], small) for size in (_SMALL, STRONG))
+    sizes = " → ".join(range_cell([_hidden(case) for case in cases], ".1e").text for cases in dfa.values())
+    fa_modes = [is_mode_1(cases) for cases in fa.values()]
     said = ", ".join(f"{words[found]} at λ = {size:g}" for size, found in zip(fa, fa_modes, strict=True))
     verdicts = [_outcome(cases) for size, cases in dfa.items() if size]
-    judged = "; ".join(f"λ = {size:g}: {verdict(cases, 'three').text}" for size, cases in dfa.items())
+    judged = "; ".join(f"λ = {size:g}: {verdict_cell(cases, 'three').text}" for size, cases in dfa.items())
     return [
         Finding("Every penalty contains DFA's residual stream.", _contains(dfa), f"‖h_L‖ over λ: {sizes}."),
         Finding(
@@ -141,35 +141,35 @@ def findings(swept: Swept) -> list[Finding]:
             "Decided by the means over seeds at every step of λ.",
         ),
         Finding(
-            f"λ = {SMALL:g} relieves DFA's Mode 1.",
-            negated(at_small) if at_zero else None,
-            f"D1 and D2 at λ = 0: {words[at_zero]}; at {SMALL:g}: {words[at_small]}.",
+            f"λ = {_SMALL:g} relieves DFA's Mode 1.",
+            not_(at_small) if at_zero else None,
+            f"D1 and D2 at λ = 0: {words[at_zero]}; at {_SMALL:g}: {words[at_small]}.",
         ),
         Finding(
-            f"At λ = {SMALL:g} DFA's deep cosine is still under {small:g}.",
-            negated(stays),
-            f"{_cosine(dfa[SMALL])}; without penalty {_cosine(dfa[0.0])}.",
+            f"At λ = {_SMALL:g} DFA's deep cosine is still under {small:g}.",
+            not_(stays),
+            f"{_cosine(dfa[_SMALL])}; without penalty {_cosine(dfa[0.0])}.",
         ),
         Finding(f"At λ = {STRONG:g} it is above {small:g}.", rises, f"{_cosine(dfa[STRONG])}."),
         Finding(
-            f"Finite steps say the same: DFA's deep ρ is under {small:g} either way at λ = {SMALL:g}, above it at "
+            f"Finite steps say the same: DFA's deep ρ is under {small:g} either way at λ = {_SMALL:g}, above it at "
             f"{STRONG:g}.",
-            all_of(
+            all_true(
                 [
-                    agreed(within(_steps(case).rho.interval, small) for case in dfa[SMALL]),
-                    agreed(over_line(_steps(case).rho.interval, small) for case in dfa[STRONG]),
+                    unanimous(is_within(_steps(case).rho.interval, small) for case in dfa[_SMALL]),
+                    unanimous(side_of_line(_steps(case).rho.interval, small) for case in dfa[STRONG]),
                 ]
             ),
-            f"ρ {_rho(dfa[SMALL])} and {_rho(dfa[STRONG])}; decided by intervals over samples, seed by seed.",
+            f"ρ {_rho(dfa[_SMALL])} and {_rho(dfa[STRONG])}; decided by intervals over samples, seed by seed.",
         ),
         Finding(
             "FA needs no penalty: it raises Mode 1 at no λ.",
-            all_of(negated(found) for found in fa_modes),
+            all_true(not_(found) for found in fa_modes),
             "D1 and D2: raised in no seed at any λ." if set(fa_modes) == {False} else f"D1 and D2: {said}.",
         ),
         Finding(
             "No penalty makes DFA trustworthy.",
-            all_of({"walked_back": True, "trustworthy": False}.get(found) for found in verdicts),
+            all_true({"walked_back": True, "trustworthy": False}.get(found) for found in verdicts),
             f"{judged}.",
         ),
     ]
@@ -177,15 +177,15 @@ def findings(swept: Swept) -> list[Finding]:
 
 def _exceeds(cases: Sequence[Case], line: float) -> bool | None:
     """Whether the mean deep cosine over seeds is above the line, as far as its interval can tell."""
-    return over_line(interval_of([_deep(case).value for case in cases]), line)
+    return side_of_line(seed_interval([_deep(case).value for case in cases]), line)
 
 
 def _cosine(cases: Sequence[Case]) -> str:
     """The deep cosine over seeds with its interval, and how far it is from a random rotation in each."""
-    ends = interval_of([_deep(case).value for case in cases])
+    ends = seed_interval([_deep(case).value for case in cases])
     shown = "" if ends is None else f", 95% interval [{ends[0]:+.3f}, {ends[1]:+.3f}]"
     scores = ", ".join(case.report.quantities.aggregates.deep_mean_z.short("+.1f") for case in cases)
-    return f"{numbers(cases, _deep, '+.3f').text}{shown}, z {scores}"
+    return f"{numbers_cell(cases, _deep, '+.3f').text}{shown}, z {scores}"
 
 
 def _outcome(cases: Sequence[Case]) -> str:
@@ -219,7 +219,7 @@ def _steps(case: Case) -> Functional:
 
 
 def _rho(cases: Sequence[Case]) -> str:
-    return numbers(cases, lambda case: _steps(case).rho.mean, "+.3f").text
+    return numbers_cell(cases, lambda case: _steps(case).rho.mean, "+.3f").text
 
 
 def _hidden(case: Case) -> float | None:
@@ -230,15 +230,15 @@ def _deep(case: Case) -> Number:
     return case.report.quantities.aggregates.deep_mean
 
 
-def _figure(swept: Swept, words: str) -> Figure:
+def _figure(swept: _Swept, words: str) -> Figure:
     """Everything over λ; λ = 0 has no place on a logarithmic axis and stands apart."""
-    places = {0.0: 0.0} | {size: 2.0 + index for index, size in enumerate(PENALTIES[1:])}
-    ticks = ("0", "", *(f"{size:g}" for size in PENALTIES[1:]))
+    places = {0.0: 0.0} | {size: 2.0 + index for index, size in enumerate(SWEPT_PENALTIES[1:])}
+    ticks = ("0", "", *(f"{size:g}" for size in SWEPT_PENALTIES[1:]))
 
     def curves(get: Callable[[Case], float | None]) -> tuple[Series, ...]:
         found = []
         for name, by in swept.items():
-            for mark, sizes in (("both", PENALTIES[1:]), ("points", PENALTIES[:1])):
+            for mark, sizes in (("both", SWEPT_PENALTIES[1:]), ("points", SWEPT_PENALTIES[:1])):
                 values = [[get(case) for case in by[size]] for size in sizes]
                 whole = [[value for value in each if value is not None] for each in values]
                 known = [each if len(each) == len(given) else [] for each, given in zip(whole, values, strict=True)]

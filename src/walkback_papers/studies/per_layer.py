@@ -14,28 +14,28 @@ from walkback.judge.aggregates import Aggregates
 from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.plots import BAND, What, at_layers, layer_cells, over_layers
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import agreed, caption, label, numbers, raised, story
+from walkback_papers.tables import caption, check_fails, make_study_report, method_label, numbers_cell, unanimous
 
-LISTED = (*(METHODS[name] for name in ("FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
-NORMS: dict[What, str] = {"hidden_norm": "‖h_l‖", "grad_norm_128": "‖g_l‖ @128", "credit_norm": "‖a_l‖"}
+PER_LAYER_METHODS = (*(METHODS[name] for name in ("FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
+_NORMS: dict[What, str] = {"hidden_norm": "‖h_l‖", "grad_norm_128": "‖g_l‖ @128", "credit_norm": "‖a_l‖"}
 
 
 class PerLayer(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs(LISTED)
+        return scale.runs(PER_LAYER_METHODS)
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
-    def tell(self, results: Results, scale: Scale) -> Story:
-        methods = {label(method): found for method, found in results.by_method(self.runs(scale)).items()}
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
+        methods = {method_label(method): found for method, found in results.by_method(self.runs(scale)).items()}
         cases = [case for found in methods.values() for case in found]
-        layers = tuple(f"l = {index}" for index in range(cases[0].recipe.net.depth + 1))
+        layers = tuple(f"l = {index}" for index in range(cases[0].resolved.net.depth + 1))
         exact = "Exact: the credit is the gradient there by construction. κ: the largest share of the positive cosine "
         note = f"{exact}that one layer holds, over layers above their null and not exact, and which layer that is."
         tables = [
@@ -50,11 +50,11 @@ class PerLayer(Study):
                 "norms",
                 "Norms",
                 ("method", "mean", *layers),
-                tuple(_norms(name, found, what) for name, found in methods.items() for what in NORMS),
+                tuple(_norms(name, found, what) for name, found in methods.items() for what in _NORMS),
                 caption(scale, cases, "Smallest to largest seed. Credits on the scale of one sample's loss."),
             ),
         ]
-        return story(
+        return make_study_report(
             "per-layer",
             "Layer by layer",
             "Which layer carries each method's alignment?",
@@ -76,14 +76,14 @@ def _cosines(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     return (
         Cell(name),
         *marked,
-        numbers(cases, lambda case: _all(case).deep_mean, "+.2f"),
-        numbers(cases, lambda case: _all(case).deep_mean_papers, "+.2f"),
+        numbers_cell(cases, lambda case: _all(case).deep_mean, "+.2f"),
+        numbers_cell(cases, lambda case: _all(case).deep_mean_papers, "+.2f"),
         _kappa(cases),
     )
 
 
 def _kappa(cases: Sequence[Case]) -> Cell:
-    shares = numbers(cases, lambda case: _all(case).concentration, ".0%")
+    shares = numbers_cell(cases, lambda case: _all(case).concentration, ".0%")
     if shares.value is None:
         return shares
     where = ", ".join(dict.fromkeys(str(_all(case).concentration_layer) for case in cases))
@@ -91,7 +91,7 @@ def _kappa(cases: Sequence[Case]) -> Cell:
 
 
 def _norms(name: str, cases: Sequence[Case], what: What) -> tuple[Cell, ...]:
-    return (Cell(name), Cell(NORMS[what]), *layer_cells([case.report.quantities for case in cases], what, ".2g"))
+    return (Cell(name), Cell(_NORMS[what]), *layer_cells([case.report.quantities for case in cases], what, ".2g"))
 
 
 def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
@@ -100,23 +100,23 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
     return [
         Finding(
             "FA's cosine rises from block to block towards the head.",
-            agreed(_rises(case) for case in fa),
+            unanimous(_rises(case) for case in fa),
             f"By layer: {_listed(fa)}.",
         ),
         Finding(
             "FA's published mean is lifted by the layer where it is exact by construction.",
-            agreed(_is_lifted(case) for case in fa),
+            unanimous(_is_lifted(case) for case in fa),
             f"Counting it {_mean(fa, 'deep_mean_papers')}, without it {_mean(fa, 'deep_mean')}.",
         ),
         Finding(
             f"DFA is aligned in layer 0, and under {small:g} at every deeper one.",
-            agreed(_only_first(case) for case in dfa),
+            unanimous(_only_first(case) for case in dfa),
             f"By layer: {_listed(dfa)}.",
         ),
         *(
             Finding(
                 f"One layer carries {name}'s alignment.",
-                raised(cases, "concentration"),
+                check_fails(cases, "concentration"),
                 " ".join(f"Seed {case.seed}: {case.report.flags['concentration'].reason}." for case in cases),
             )
             for name, cases in methods.items()
@@ -155,7 +155,7 @@ def _listed(cases: Sequence[Case]) -> str:
 
 
 def _mean(cases: Sequence[Case], name: str) -> str:
-    return numbers(cases, lambda case: getattr(_all(case), name), "+.3f").text
+    return numbers_cell(cases, lambda case: getattr(_all(case), name), "+.3f").text
 
 
 def _all(case: Case) -> Aggregates:
@@ -177,7 +177,7 @@ def _figures(methods: dict[str, list[Case]], words: str) -> list[Figure]:
             name,
             "hidden state l",
             "mean norm",
-            tuple(over_layers(shown, seeds(name), what) for what, shown in NORMS.items()),
+            tuple(over_layers(shown, seeds(name), what) for what, shown in _NORMS.items()),
             y_log=True,
             levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
         )

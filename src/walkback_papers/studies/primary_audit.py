@@ -12,13 +12,22 @@ from statistics import fmean
 from walkback.core.configuration import RunConfig
 from walkback.judge.number import Number
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, claim, label, numbers, over_seeds, spread, story, verdict
+from walkback_papers.tables import (
+    caption,
+    claim_over_seeds,
+    make_study_report,
+    mean_cell,
+    method_label,
+    numbers_cell,
+    range_cell,
+    verdict_cell,
+)
 
-HEADS = (
+AUDIT_HEADS = (
     "method", "accuracy", "shell", "bp shell", "margin, pp", "Γ (A1)", "growth", "‖h_L‖", "‖g_L‖ @128", "(c)",
     "three", "four", "alignment", "depth",
 )  # fmt: skip
@@ -28,18 +37,18 @@ class PrimaryAudit(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return scale.runs([*METHODS.values(), *RAW])
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         methods = results.by_method(self.runs(scale))
         cases = [case for found in methods.values() for case in found]
         note = "Growth, norms and (c): smallest to largest seed. Margin: over the method's own shell."
         table = Table(
             "audit",
             "Primary audit",
-            HEADS,
-            tuple(row(found) for found in methods.values()),
+            AUDIT_HEADS,
+            tuple(audit_row(found) for found in methods.values()),
             caption(scale, cases, note),
         )
-        return story(
+        return make_study_report(
             "primary-audit",
             "Primary audit",
             "May each method's accuracy and alignment be read as training this network's depth?",
@@ -54,25 +63,25 @@ class PrimaryAudit(Study):
         )
 
 
-def row(cases: Sequence[Case]) -> tuple[Cell, ...]:
+def audit_row(cases: Sequence[Case]) -> tuple[Cell, ...]:
     """One method over its seeds."""
     evidence = cases[0].report.evidence
     top = [case.report.quantities.top for case in cases]
     return (
-        Cell(label(cases[0].method)),
-        over_seeds([case.accuracy for case in cases], ".3f"),
-        over_seeds(evidence.frozen.get("method_shell", ()), ".3f", "" if evidence.frozen else "no shell was trained"),
-        over_seeds(evidence.frozen.get("bp_shell", ()), ".3f", "" if evidence.frozen else "no shell was trained"),
+        Cell(method_label(cases[0].method)),
+        mean_cell([case.accuracy for case in cases], ".3f"),
+        mean_cell(evidence.frozen.get("method_shell", ()), ".3f", "" if evidence.frozen else "no shell was trained"),
+        mean_cell(evidence.frozen.get("bp_shell", ()), ".3f", "" if evidence.frozen else "no shell was trained"),
         _margin(cases[0]),
-        numbers(cases, lambda case: case.report.quantities.aggregates.a1, "+.3f"),
-        spread([case.report.flags["D1"].value for case in cases]),
-        spread([layer.hidden_norm.value for layer in top]),
-        spread([case.report.flags["D2"].value for case in cases]),
-        spread([case.report.flags["direction"].value for case in cases], "+.2f"),
-        verdict(cases, "three"),
-        verdict(cases, "four"),
-        Cell(claim(cases, "alignment").shown),
-        Cell(claim(cases, "depth").shown),
+        numbers_cell(cases, lambda case: case.report.quantities.aggregates.a1, "+.3f"),
+        range_cell([case.report.flags["D1"].value for case in cases]),
+        range_cell([layer.hidden_norm.value for layer in top]),
+        range_cell([case.report.flags["D2"].value for case in cases]),
+        range_cell([case.report.flags["direction"].value for case in cases], "+.2f"),
+        verdict_cell(cases, "three"),
+        verdict_cell(cases, "four"),
+        Cell(claim_over_seeds(cases, "alignment").shown),
+        Cell(claim_over_seeds(cases, "depth").shown),
     )
 
 
@@ -87,12 +96,12 @@ def _margin(case: Case) -> Cell:
 def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
     found = []
     for method, cases in methods.items():
-        said = verdict(cases, "three").text
-        if label(method) == "BP":
+        said = verdict_cell(cases, "three").text
+        if method_label(method) == "BP":
             found.append(Finding("Backprop passes.", said == "trustworthy", f"Verdict: {said}."))
-        elif label(method) in ("DFA", "State Bridge", "Credit Bridge"):
+        elif method_label(method) in ("DFA", "State Bridge", "Credit Bridge"):
             is_back = said.startswith("walked back")
-            found.append(Finding(f"{label(method)} is walked back, as published.", is_back, f"Verdict: {said}."))
+            found.append(Finding(f"{method_label(method)} is walked back, as published.", is_back, f"Verdict: {said}."))
     return found
 
 
@@ -102,11 +111,11 @@ def _reported(methods: dict[str, list[Case]], words: str) -> Figure:
     for place, (method, cases) in enumerate(methods.items()):
         gammas = [case.report.quantities.aggregates.a1 for case in cases]
         known = [(g.known, case.accuracy) for g, case in zip(gammas, cases, strict=True) if g.ok]
-        points.append(Series(label(method), [x for x, _ in known], [y for _, y in known], mark="points"))
+        points.append(Series(method_label(method), [x for x, _ in known], [y for _, y in known], mark="points"))
         margin = cases[0].report.margin
         if margin is not None:
             low, high = margin.interval or (None, None)
-            margins.append(Series(label(method), [place], [margin.mean], low=[low], high=[high], mark="points"))
+            margins.append(Series(method_label(method), [place], [margin.mean], low=[low], high=[high], mark="points"))
     report = next(iter(methods.values()))[0].report
     frozen, least = report.evidence.frozen.get("bp_shell", ()), report.thresholds.frozen_acc_margin_pp
     plots = (
@@ -123,7 +132,7 @@ def _reported(methods: dict[str, list[Case]], words: str) -> Figure:
             "over own shell, pp",
             tuple(margins),
             levels={f"worth claiming: {least:g} pp": least},
-            ticks=tuple(map(label, methods)),
+            ticks=tuple(map(method_label, methods)),
         ),
     )
     return Figure("reported", "Accuracy and alignment, and what they do not tell", plots, words)
@@ -134,13 +143,13 @@ def _layers(methods: dict[str, list[Case]], words: str) -> Figure:
 
     def curve(method: str, get: str) -> Series:
         cases = methods[method]
-        depth = cases[0].recipe.net.depth
+        depth = cases[0].resolved.net.depth
         values: list[float | None] = []
         for layer in range(depth + 1):
             each = [_layer(case, layer, get) for case in cases]
             ok = [number.known for number in each if number is not None and number.ok]
             values.append(sum(ok) / len(ok) if len(ok) == len(each) and ok else None)
-        return Series(label(method), range(depth + 1), values, mark="both")
+        return Series(method_label(method), range(depth + 1), values, mark="both")
 
     def plot(title: str, get: str, y_label: str, log: bool, levels: dict[str, float] | None = None) -> Plot:
         series = tuple(curve(method, get) for method in methods)

@@ -10,30 +10,30 @@ from collections.abc import Sequence
 
 from walkback.core.configuration import RunConfig
 from walkback.judge.aggregates import Aggregates
-from walkback.judge.layers import Credit
+from walkback.judge.layers import LayerCredit
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
 from walkback_papers.plots import BAND, What, over_layers
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
     caption,
-    claim,
-    flag_values,
-    label,
-    numbers,
+    check_cell,
+    check_fails,
+    check_values,
+    claim_over_seeds,
+    make_study_report,
+    mean_cell,
+    method_label,
+    numbers_cell,
     outside_null,
-    over_seeds,
-    raised,
-    spread,
-    status,
-    story,
+    range_cell,
     with_random_labels,
 )
 
-LISTED = (*(METHODS[name] for name in ("BP", "FA", "DFA")), *RAW)
-HEADS = (
+RANDOM_LABEL_METHODS = (*(METHODS[name] for name in ("BP", "FA", "DFA")), *RAW)
+_HEADS = (
     "method", "labels", "train acc.", "test acc.", "layer 0", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2",
     "alignment",
 )  # fmt: skip
@@ -43,15 +43,15 @@ Both = dict[str, dict[str, list[Case]]]
 
 class RandomLabels(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [*scale.runs(LISTED), *_random(scale)]
+        return [*scale.runs(RANDOM_LABEL_METHODS), *_random(scale)]
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
-    def tell(self, results: Results, scale: Scale) -> Story:
-        grids = {"true": scale.runs(LISTED), "random": _random(scale)}
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
+        grids = {"true": scale.runs(RANDOM_LABEL_METHODS), "random": _random(scale)}
         both: Both = {
-            words: {label(method): cases for method, cases in results.by_method(configs).items()}
+            words: {method_label(method): cases for method, cases in results.by_method(configs).items()}
             for words, configs in grids.items()
         }
         cases = [case for found in both.values() for each in found.values() for case in each]
@@ -62,11 +62,11 @@ class RandomLabels(Study):
         table = Table(
             "labels",
             "True and random labels",
-            HEADS,
+            _HEADS,
             tuple(_row(words, name, both[words][name]) for name in both["true"] for words in both),
             caption(scale, cases, note),
         )
-        return story(
+        return make_study_report(
             "random-labels",
             "Random labels",
             "Does the explosion, or the alignment, need a task to be learned?",
@@ -79,26 +79,26 @@ class RandomLabels(Study):
 
 
 def _random(scale: Scale) -> list[RunConfig]:
-    return scale.runs(LISTED, data=with_random_labels(scale.places["resmlp"].data))
+    return scale.runs(RANDOM_LABEL_METHODS, data=with_random_labels(scale.places["resmlp"].data))
 
 
 def _row(words: str, name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     return (
         Cell(name),
         Cell(words),
-        over_seeds([float(case.log[-1]["train_acc"]) for case in cases], ".3f"),
-        over_seeds([case.accuracy for case in cases], ".3f"),
-        numbers(cases, lambda case: _first(case).cos, "+.3f"),
-        numbers(cases, lambda case: _all(case).deep_mean, "+.3f"),
-        *(spread([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
-        *(status(cases, check) for check in ("D1", "D2")),
-        Cell(claim(cases, "alignment").shown),
+        mean_cell([float(case.log[-1]["train_acc"]) for case in cases], ".3f"),
+        mean_cell([case.accuracy for case in cases], ".3f"),
+        numbers_cell(cases, lambda case: _first(case).cos, "+.3f"),
+        numbers_cell(cases, lambda case: _all(case).deep_mean, "+.3f"),
+        *(range_cell([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
+        *(check_cell(cases, check) for check in ("D1", "D2")),
+        Cell(claim_over_seeds(cases, "alignment").shown),
     )
 
 
 def _findings(both: Both) -> list[Finding]:
     true, random = both["true"], both["random"]
-    chance = 1 / random["BP"][0].recipe.source.classes
+    chance = 1 / random["BP"][0].resolved.source.classes
     best = max(case.accuracy for cases in random.values() for case in cases)
     dfa = [true["DFA"], random["DFA"]]
     return [
@@ -109,13 +109,13 @@ def _findings(both: Both) -> list[Finding]:
         ),
         Finding(
             "DFA's states grow on random labels too (D1).",
-            _as_well(*(raised(cases, "D1") for cases in dfa)),
-            f"True labels: {flag_values(dfa[0], 'D1')} Random: {flag_values(dfa[1], 'D1')}",
+            _as_well(*(check_fails(cases, "D1") for cases in dfa)),
+            f"True labels: {check_values(dfa[0], 'D1')} Random: {check_values(dfa[1], 'D1')}",
         ),
         Finding(
             "DFA's reference collapses on random labels too (D2).",
-            _as_well(*(raised(cases, "D2") for cases in dfa)),
-            f"True labels: {flag_values(dfa[0], 'D2')} Random: {flag_values(dfa[1], 'D2')}",
+            _as_well(*(check_fails(cases, "D2") for cases in dfa)),
+            f"True labels: {check_values(dfa[0], 'D2')} Random: {check_values(dfa[1], 'D2')}",
         ),
         *(
             Finding(
@@ -138,7 +138,7 @@ def _as_well(with_task: bool | None, without: bool | None) -> bool | None:
     return without if with_task else None
 
 
-def _first(case: Case) -> Credit:
+def _first(case: Case) -> LayerCredit:
     """The credit at layer 0."""
     credit = case.report.quantities.layers[0].credit
     assert credit is not None
@@ -146,11 +146,11 @@ def _first(case: Case) -> Credit:
 
 
 def _cell(cases: Sequence[Case]) -> str:
-    return numbers(cases, lambda case: _first(case).cos, "+.3f").text
+    return numbers_cell(cases, lambda case: _first(case).cos, "+.3f").text
 
 
 def _deep(cases: Sequence[Case]) -> str:
-    return numbers(cases, lambda case: _all(case).deep_mean, "+.3f").text
+    return numbers_cell(cases, lambda case: _all(case).deep_mean, "+.3f").text
 
 
 def _all(case: Case) -> Aggregates:

@@ -15,35 +15,44 @@ from walkback.judge.evidence import BP_SHELL, METHOD_SHELL
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.plots import series_of
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import Scale
 from walkback_papers.studies.null_choice import under
 from walkback_papers.study import Study
 from walkback_papers.tables import (
-    all_of,
+    all_true,
     caption,
-    composed,
+    combined_finding,
     depth_fails,
-    interval_of,
-    mode_1,
-    negated,
-    numbers,
-    over_line,
-    over_seeds,
-    points,
-    spread,
-    story,
-    verdict_of,
+    is_mode_1,
+    make_study_report,
+    margin_cell,
+    mean_cell,
+    not_,
+    numbers_cell,
+    range_cell,
+    seed_interval,
+    side_of_line,
+    verdict_cell_of_reports,
 )
-from walkback_papers.variants import BRIDGES, PENALTY, RECIPE, SIZE, VIT, Variant, methods_of, variants
+from walkback_papers.variants import (
+    BRIDGES,
+    RECIPE,
+    SIZE,
+    VARIANT_PENALTY,
+    VIT_VARIANT,
+    Variant,
+    methods_of_variant,
+    variants,
+)
 
 UNTOUCHED = "–"
 
 
 @dataclass(frozen=True)
-class Found:
+class _Found:
     """One method in one row, over its seeds."""
 
     cases: Sequence[Case]
@@ -55,7 +64,7 @@ class Found:
 
     def verdict(self, null: str = METHOD_SHELL) -> Cell:
         """The worst of the seeds' verdicts."""
-        return verdict_of(self.reports[null], "three")
+        return verdict_cell_of_reports(self.reports[null], "three")
 
     def decided(self, null: str = METHOD_SHELL) -> str | None:
         """The verdict that all seeds share; None where they differ or it is open."""
@@ -68,10 +77,10 @@ class Found:
 
     def cosine_is_large(self) -> bool | None:
         """Whether the deep cosine is above what counts as small, as far as its interval tells."""
-        return over_line(interval_of(_deeps(self.cases)), self.cases[0].report.thresholds.small_alignment)
+        return side_of_line(seed_interval(_deeps(self.cases)), self.cases[0].report.thresholds.small_alignment)
 
 
-Told = dict[str, dict[str, Found]]
+Told = dict[str, dict[str, _Found]]
 """By the variant's name and the method's."""
 
 
@@ -79,29 +88,29 @@ class Sensitivity(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return [config for each in variants(scale) for name in each.methods for config in each.runs(scale, name)]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         rows = variants(scale)
         told: Told = {
-            row.name: {name: Found(results.cases(row.runs(scale, name))) for name in row.methods} for row in rows
+            row.name: {name: _Found(results.cases(row.runs(scale, name))) for name in row.methods} for row in rows
         }
         cases = [case for methods in told.values() for found in methods.values() for case in found.cases]
         of_recipe = [case for found in told[RECIPE].values() for case in found.cases]
         note = f"Each row changes what it names of its base ({_bases(rows)}); {UNTOUCHED}: not touched or left out."
-        if VIT not in told:
+        if VIT_VARIANT not in told:
             note += " At scale paper crops, the ViT's tokens and more sizes of B are varied too."
         words = caption(scale, of_recipe, note)
         flips = "Flips: methods whose verdict is another than under the base, in every seed; ?: seeds differ."
-        return story(
+        return make_study_report(
             "sensitivity",
             "The unstated recipe",
             "Which conclusions depend on a part of the recipe that the papers do not state?",
             scale,
             cases,
-            findings(rows, told),
+            _findings(rows, told),
             tables=[
                 _verdicts(rows, told, f"{words} Edition three, the worst verdict of the seeds. {flips}"),
                 _conclusions(rows, told, f"{words} Yes or no: in every seed, or by the 95% interval over seeds."),
-                *(_numbers(name, rows, told, words) for name in methods_of(rows)),
+                *(_numbers(name, rows, told, words) for name in methods_of_variant(rows)),
             ],
             figures=[_figure(rows, told, f"{words} Points: means over seeds; bars: smallest to largest.")],
         )
@@ -112,53 +121,55 @@ def _bases(rows: Sequence[Variant]) -> str:
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class _Conclusion:
     """Something the papers say of a method at the recipe."""
 
     head: str
     method: str
     claim: str
-    answer: Callable[[Found], bool | None]
+    answer: Callable[[_Found], bool | None]
 
 
 CONCLUSIONS = (
-    Conclusion("BP trustworthy", "BP", "Backprop is trustworthy", lambda f: f.outcome_is("trustworthy")),
-    Conclusion("DFA walked back", "DFA", "DFA is walked back", lambda f: f.outcome_is("walked_back")),
-    Conclusion("DFA in Mode 1", "DFA", "DFA raises Mode 1 (D1 and D2)", lambda f: mode_1(f.cases)),
-    Conclusion(
+    _Conclusion("BP trustworthy", "BP", "Backprop is trustworthy", lambda f: f.outcome_is("trustworthy")),
+    _Conclusion("DFA walked back", "DFA", "DFA is walked back", lambda f: f.outcome_is("walked_back")),
+    _Conclusion("DFA in Mode 1", "DFA", "DFA raises Mode 1 (D1 and D2)", lambda f: is_mode_1(f.cases)),
+    _Conclusion(
         "DFA's depth fails",
         "DFA",
         "DFA's trained blocks do not beat their own frozen ones",
         lambda f: depth_fails(f.cases),
     ),
-    Conclusion(
-        "DFA's cosine small", "DFA", "DFA's deep cosine is below {small:g}", lambda f: negated(f.cosine_is_large())
+    _Conclusion(
+        "DFA's cosine small", "DFA", "DFA's deep cosine is below {small:g}", lambda f: not_(f.cosine_is_large())
     ),
-    Conclusion("FA not in Mode 1", "FA", "FA does not raise Mode 1", lambda f: negated(mode_1(f.cases))),
-    Conclusion(
+    _Conclusion("FA not in Mode 1", "FA", "FA does not raise Mode 1", lambda f: not_(is_mode_1(f.cases))),
+    _Conclusion(
         "FA's depth helps",
         "FA",
         "FA's trained blocks beat their own frozen ones",
-        lambda f: negated(depth_fails(f.cases)),
+        lambda f: not_(depth_fails(f.cases)),
     ),
 )
 """Of the recipe's family: under a penalty and on another network the papers conclude other things."""
 
 
-def findings(rows: Sequence[Variant], told: Told) -> list[Finding]:
+def _findings(rows: Sequence[Variant], told: Told) -> list[Finding]:
     small = _thresholds(told).small_alignment
     found = [
-        composed(f"{each.claim.format(small=small)} under every variant of the recipe.", _answers(each, rows, told))
+        combined_finding(
+            f"{each.claim.format(small=small)} under every variant of the recipe.", _answers(each, rows, told)
+        )
         for each in CONCLUSIONS
     ]
-    found += [_no_flip(name, rows, told) for name in methods_of(rows)]
+    found += [_no_flip(name, rows, told) for name in methods_of_variant(rows)]
     sizes = [row for row in rows if row.family == RECIPE and row.name.startswith("B ")]
-    hidden = {f"{row.name} ({name})": negated(_flip(name, row, told)) for row in sizes for name in row.methods}
-    found.append(composed("Without a penalty the size of B changes no verdict: AdamW hides it.", hidden))
+    hidden = {f"{row.name} ({name})": not_(_flip(name, row, told)) for row in sizes for name in row.methods}
+    found.append(combined_finding("Without a penalty the size of B changes no verdict: AdamW hides it.", hidden))
     return [*found, *_of_penalty(rows, told), _of_nulls(rows, told)]
 
 
-def _answers(each: Conclusion, rows: Sequence[Variant], told: Told) -> dict[str, bool | None]:
+def _answers(each: _Conclusion, rows: Sequence[Variant], told: Told) -> dict[str, bool | None]:
     """By variant of the recipe, the recipe itself among them."""
     return {
         row.name: each.answer(told[row.name][each.method])
@@ -185,20 +196,20 @@ def _no_flip(method: str, rows: Sequence[Variant], told: Told) -> Finding:
     said = [f"Flips: {'; '.join(flips)}."] if flips else []
     said += [f"Open (seeds differ, or inconclusive): {', '.join(unsure)}."] if unsure else []
     said += [f"The same under: {', '.join(same)}."] if same else []
-    return Finding(
-        f"No unstated part flips {method}'s verdict.", all_of(map(negated, answers.values())), " ".join(said)
-    )
+    return Finding(f"No unstated part flips {method}'s verdict.", all_true(map(not_, answers.values())), " ".join(said))
 
 
 def _of_penalty(rows: Sequence[Variant], told: Told) -> list[Finding]:
     """What the penalty does to DFA hangs on how it is summed and, as it weighs f against a, on B's size."""
-    of_dfa = {row.name: told[row.name]["DFA"] for row in rows if row.family == PENALTY and "DFA" in row.methods}
-    before, line = mode_1(told[RECIPE]["DFA"].cases), _thresholds(told).small_alignment
-    relieved = {name: negated(mode_1(found.cases)) if before else None for name, found in of_dfa.items()}
+    of_dfa = {row.name: told[row.name]["DFA"] for row in rows if row.family == VARIANT_PENALTY and "DFA" in row.methods}
+    before, line = is_mode_1(told[RECIPE]["DFA"].cases), _thresholds(told).small_alignment
+    relieved = {name: not_(is_mode_1(found.cases)) if before else None for name, found in of_dfa.items()}
     lifted = {name: found.cosine_is_large() for name, found in of_dfa.items()}
     return [
-        composed(f"A penalty of {SIZE:g} relieves DFA's Mode 1 however it is summed and B is scaled.", relieved),
-        composed(f"It lifts DFA's deep cosine above {line:g} however it is summed and B is scaled.", lifted),
+        combined_finding(
+            f"A penalty of {SIZE:g} relieves DFA's Mode 1 however it is summed and B is scaled.", relieved
+        ),
+        combined_finding(f"It lifts DFA's deep cosine above {line:g} however it is summed and B is scaled.", lifted),
     ]
 
 
@@ -209,7 +220,9 @@ def _of_nulls(rows: Sequence[Variant], told: Told) -> Finding:
             if name in ("FA", "DFA"):
                 ends = [told[row.name][name].decided(null) for null in (METHOD_SHELL, BP_SHELL)]
                 answers[f"{row.name} ({name})"] = None if None in ends else ends[0] == ends[1]
-    return composed("FA's and DFA's verdicts are the same against their own shell and against backprop's.", answers)
+    return combined_finding(
+        "FA's and DFA's verdicts are the same against their own shell and against backprop's.", answers
+    )
 
 
 def _thresholds(told: Told) -> DiagnosticThresholds:
@@ -223,7 +236,7 @@ def _verdicts(rows: Sequence[Variant], told: Told, words: str) -> Table:
         "FA, bp shell": ("FA", BP_SHELL),
         "DFA": ("DFA", METHOD_SHELL),
         "DFA, bp shell": ("DFA", BP_SHELL),
-    } | {name: (name, METHOD_SHELL) for name in methods_of(rows) if name in BRIDGES}
+    } | {name: (name, METHOD_SHELL) for name in methods_of_variant(rows) if name in BRIDGES}
     lines = tuple(
         (
             Cell(row.name),
@@ -265,15 +278,15 @@ def _numbers(name: str, rows: Sequence[Variant], told: Told, words: str) -> Tabl
     return Table(name.lower().replace(" ", "-"), f"{name} by variant", heads, lines, f"{words} {said}")
 
 
-def _row(name: str, found: Found) -> tuple[Cell, ...]:
+def _row(name: str, found: _Found) -> tuple[Cell, ...]:
     cases = found.cases
     evidence = cases[0].report.evidence
     return (
         Cell(name),
-        over_seeds([case.accuracy for case in cases], ".3f"),
-        *(points(evidence.margin(null)) for null in (METHOD_SHELL, BP_SHELL)),
-        *(spread([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
-        numbers(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
+        mean_cell([case.accuracy for case in cases], ".3f"),
+        *(margin_cell(evidence.margin(null)) for null in (METHOD_SHELL, BP_SHELL)),
+        *(range_cell([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
+        numbers_cell(cases, lambda case: case.report.quantities.aggregates.deep_mean, "+.3f"),
         found.verdict(),
     )
 
@@ -294,7 +307,7 @@ def _figure(rows: Sequence[Variant], told: Told, words: str) -> Figure:
     def plot(
         part: Sequence[Variant], title: str, y_label: str, get: Values, levels: Mapping[str, float], log: bool = False
     ) -> Plot:
-        series = tuple(dots(name, part, get) for name in methods_of(part))
+        series = tuple(dots(name, part, get) for name in methods_of_variant(part))
         return Plot(title, "", y_label, series, y_log=log, levels=levels, ticks=tuple(row.name for row in part))
 
     t = _thresholds(told)

@@ -14,7 +14,7 @@ from walkback.core.configuration import RunConfig
 from walkback.judge.statistics import Margin, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
 from walkback_papers.first_to_last import NOTE, way_findings, way_table
 from walkback_papers.plots import BAND, by_hand, over_epochs
 from walkback_papers.results import Case, Results
@@ -22,28 +22,28 @@ from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
     PAPERS_FLOOR,
-    above,
-    agreed,
-    all_of,
+    alarm,
+    all_true,
     caption,
-    fires,
-    first_epoch,
-    label,
-    negated,
-    over_seeds,
-    points,
-    story,
+    first_alarm,
+    is_above,
+    make_study_report,
+    margin_cell,
+    mean_cell,
+    method_label,
+    not_,
+    unanimous,
 )
 
-PLACES = {"resmlp": "full", "vit": "vit", "student": "full"}
+_PLACES = {"resmlp": "full", "vit": "vit", "student": "full"}
 """The papers' networks with the kind of training each has."""
 ON_RESMLP = (*(METHODS[name] for name in ("BP", "FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
-ELSEWHERE = (METHODS["BP"], METHODS["DFA"])
+_ELSEWHERE = (METHODS["BP"], METHODS["DFA"])
 SEEN_FIRST = ("BP", "DFA")
 """Looked at before their first step, on the ResMLP."""
-MOST = 0.9
+_MOST = 0.9
 """The share of epochs that "most of the compute" means here."""
-Grid = dict[tuple[str, str], list[Case]]
+_Grid = dict[tuple[str, str], list[Case]]
 """Cases by place and method's name."""
 
 
@@ -54,35 +54,35 @@ class Detector:
 
 
 T = DiagnosticThresholds()
-D1 = Detector("D1", fires("D1", T))
-D2 = Detector(f"D2 at {by_hand(T.g_norm_floor)}", fires("D2", T))
-D2_PAPERS = Detector(f"D2 at {by_hand(PAPERS_FLOOR)}", fires("D2", T, PAPERS_FLOOR))
-DETECTORS = (D1, D2, D2_PAPERS)
+D1 = Detector("D1", alarm("D1", T))
+D2 = Detector(f"D2 at {by_hand(T.g_norm_floor)}", alarm("D2", T))
+D2_PAPERS = Detector(f"D2 at {by_hand(PAPERS_FLOOR)}", alarm("D2", T, PAPERS_FLOOR))
+_DETECTORS = (D1, D2, D2_PAPERS)
 EARLIEST = (D1, D2_PAPERS)
 """The papers' two detectors at their own thresholds."""
 
 
 class TemporalReplay(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [config for place in PLACES for config in _at(scale, place)]
+        return [config for place in _PLACES for config in _at(scale, place)]
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
-    def closely(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
+    def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
         return [(config, (0,)) for config in scale.runs([METHODS[name] for name in SEEN_FIRST])]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
-        grid: Grid = {
-            (place, label(method)): found
-            for place in PLACES
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
+        grid: _Grid = {
+            (place, method_label(method)): found
+            for place in _PLACES
             for method, found in results.by_method(_at(scale, place)).items()
         }
         cases = [case for found in grid.values() for case in found]
         firing = Table(
             "firing",
             "First epoch at which a detector fires",
-            ("network", "method", *(detector.name for detector in DETECTORS), "after the first, raised"),
+            ("network", "method", *(detector.name for detector in _DETECTORS), "after the first, raised"),
             tuple(_firing(name, found) for (_, name), found in grid.items()),
             caption(scale, cases, f"By seed. {by_hand(PAPERS_FLOOR)} is the papers' 1e-7 with batches of 1024, @128."),
         )
@@ -95,7 +95,7 @@ class TemporalReplay(Study):
         )
         seen = {name: grid["resmlp", name] for name in SEEN_FIRST}
         way = way_table(seen, caption(scale, [case for found in seen.values() for case in found], NOTE))
-        return story(
+        return make_study_report(
             "temporal-replay",
             "Temporal replay",
             "When does each detector first fire, and what would stopping there have cost?",
@@ -103,24 +103,24 @@ class TemporalReplay(Study):
             cases,
             [*_findings(grid), *way_findings(seen["DFA"], seen["BP"])],
             tables=[firing, stopping, way],
-            figures=[_figure(grid, place, scale) for place in PLACES],
+            figures=[_figure(grid, place, scale) for place in _PLACES],
         )
 
 
 def _at(scale: Scale, place: str) -> list[RunConfig]:
-    methods = ON_RESMLP if place == "resmlp" else ELSEWHERE
-    return scale.runs(methods, place=place, epochs=PLACES[place])
+    methods = ON_RESMLP if place == "resmlp" else _ELSEWHERE
+    return scale.runs(methods, place=place, epochs=_PLACES[place])
 
 
 def earliest(case: Case, detectors: Iterable[Detector]) -> int | None:
     """The first epoch at which one of them fires."""
-    found = [epoch for d in detectors if (epoch := first_epoch(case, d.is_raised)) is not None]
+    found = [epoch for d in detectors if (epoch := first_alarm(case, d.is_raised)) is not None]
     return min(found, default=None)
 
 
 def stays(case: Case, detector: Detector) -> bool | None:
     """Whether a detector that has fired is raised in every later epoch; None where it never fires."""
-    first = first_epoch(case, detector.is_raised)
+    first = first_alarm(case, detector.is_raised)
     return None if first is None else all(detector.is_raised(row) for row in case.log if row["epoch"] >= first)
 
 
@@ -129,9 +129,9 @@ def accuracy_at(case: Case, epoch: int) -> float:
     return float(found)
 
 
-def saved(case: Case, epoch: int) -> float:
+def epochs_saved(case: Case, epoch: int) -> float:
     """The share of the epochs that are left after one."""
-    return 1 - epoch / case.recipe.config.epochs
+    return 1 - epoch / case.resolved.config.epochs
 
 
 def to_come(cases: Sequence[Case]) -> Margin | None:
@@ -144,7 +144,7 @@ def to_come(cases: Sequence[Case]) -> Margin | None:
 
 
 def _network(cases: Sequence[Case]) -> Cell:
-    return Cell(cases[0].recipe.config.arch.name)
+    return Cell(cases[0].resolved.config.arch.name)
 
 
 def _epochs(found: Iterable[int | None]) -> str:
@@ -153,13 +153,13 @@ def _epochs(found: Iterable[int | None]) -> str:
 
 
 def _firing(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
-    kept = [stays(case, detector) for detector in DETECTORS for case in cases]
+    kept = [stays(case, detector) for detector in _DETECTORS for case in cases]
     fired = [answer for answer in kept if answer is not None]
     staying = "–" if not fired else "to the end" if all(fired) else f"to the end in {sum(fired)} of {len(fired)}"
     return (
         _network(cases),
         Cell(name),
-        *(Cell(_epochs(first_epoch(case, d.is_raised) for case in cases)) for d in DETECTORS),
+        *(Cell(_epochs(first_alarm(case, d.is_raised) for case in cases)) for d in _DETECTORS),
         Cell(staying),
     )
 
@@ -167,27 +167,27 @@ def _firing(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
 def _stopping(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     stops = [earliest(case, EARLIEST) for case in cases]
     head = (_network(cases), Cell(name), Cell(_epochs(stops)))
-    end = over_seeds([case.accuracy for case in cases], ".3f")
+    end = mean_cell([case.accuracy for case in cases], ".3f")
     known = [(case, stop) for case, stop in zip(cases, stops, strict=True) if stop is not None]
     if len(known) < len(cases):
         why = f"no detector fires in {len(cases) - len(known)} of {len(cases)} seeds"
         gone = Cell("–", None, why)
         return (*head, gone, end, gone, gone)
-    there = over_seeds([accuracy_at(case, stop) for case, stop in known], ".3f")
-    share = over_seeds([saved(case, stop) for case, stop in known], ".0%")
-    return (*head, there, end, points(to_come(cases)), share)
+    there = mean_cell([accuracy_at(case, stop) for case, stop in known], ".3f")
+    share = mean_cell([epochs_saved(case, stop) for case, stop in known], ".0%")
+    return (*head, there, end, margin_cell(to_come(cases)), share)
 
 
-def _findings(grid: Grid) -> list[Finding]:
+def _findings(grid: _Grid) -> list[Finding]:
     bp = [case for (_, name), found in grid.items() if name == "BP" for case in found]
     dfa, student = grid["resmlp", "DFA"], grid["student", "DFA"]
-    loud = [case.run.name for case in bp if earliest(case, DETECTORS) is not None]
-    first = [(first_epoch(case, D2_PAPERS.is_raised), first_epoch(case, D1.is_raised)) for case in dfa]
+    loud = [case.run.name for case in bp if earliest(case, _DETECTORS) is not None]
+    first = [(first_alarm(case, D2_PAPERS.is_raised), first_alarm(case, D1.is_raised)) for case in dfa]
     stops = [earliest(case, EARLIEST) for case in dfa]
-    shares = [saved(case, stop) for case, stop in zip(dfa, stops, strict=True) if stop is not None]
+    shares = [epochs_saved(case, stop) for case, stop in zip(dfa, stops, strict=True) if stop is not None]
     left = to_come(dfa)
     line = T.frozen_acc_margin_pp
-    never = [first_epoch(case, D2_PAPERS.is_raised) is None for case in student]
+    never = [first_alarm(case, D2_PAPERS.is_raised) is None for case in student]
     return [
         Finding(
             "Under backprop no detector ever fires.",
@@ -197,32 +197,32 @@ def _findings(grid: Grid) -> list[Finding]:
         Finding(
             "Under DFA a detector fires in every seed.",
             None not in stops,
-            f"First at epoch {_epochs(stops)} of {dfa[0].recipe.config.epochs}.",
+            f"First at epoch {_epochs(stops)} of {dfa[0].resolved.config.epochs}.",
         ),
         Finding(
             "Under DFA D2, at the papers' floor, fires before D1.",
-            agreed(_before(*pair) for pair in first),
+            unanimous(_before(*pair) for pair in first),
             f"D2 at epoch {_epochs(d2 for d2, _ in first)}, D1 at {_epochs(d1 for _, d1 in first)}.",
         ),
         Finding(
             f"When DFA is stopped at the first firing, less than {line:g} pp of accuracy were still to come.",
-            negated(above(left, line)),
-            f"End less stop: {points(left, 'it never fires').text} pp.",
+            not_(is_above(left, line)),
+            f"End less stop: {margin_cell(left, 'it never fires').text} pp.",
         ),
         Finding(
-            f"Stopping DFA there saves more than {MOST:.0%} of the epochs.",
-            agreed(share > MOST for share in shares) if len(shares) == len(dfa) else None,
+            f"Stopping DFA there saves more than {_MOST:.0%} of the epochs.",
+            unanimous(share > _MOST for share in shares) if len(shares) == len(dfa) else None,
             f"Saved by seed: {', '.join(f'{share:.0%}' for share in shares) or 'none'}.",
         ),
         Finding(
             "What fires under DFA stays raised to the end.",
-            all_of(answer for d in DETECTORS for case in dfa if (answer := stays(case, d)) is not None),
+            all_true(answer for d in _DETECTORS for case in dfa if (answer := stays(case, d)) is not None),
             "Each detector, from its first epoch on.",
         ),
         Finding(
             "Without any layer norm (StudentNet) D2 never fires under DFA, even at the papers' floor.",
             all(never),
-            f"D2 at epoch {_epochs(first_epoch(case, D2_PAPERS.is_raised) for case in student)}.",
+            f"D2 at epoch {_epochs(first_alarm(case, D2_PAPERS.is_raised) for case in student)}.",
         ),
     ]
 
@@ -234,7 +234,7 @@ def _before(left: int | None, right: int | None) -> bool | None:
     return right is None or left < right
 
 
-def _figure(grid: Grid, place: str, scale: Scale) -> Figure:
+def _figure(grid: _Grid, place: str, scale: Scale) -> Figure:
     methods = {name: found for (where, name), found in grid.items() if where == place}
     dfa = methods["DFA"]
 
@@ -243,7 +243,7 @@ def _figure(grid: Grid, place: str, scale: Scale) -> Figure:
         marks = [(min(e), d.name) for d in detectors if (e := _fired(dfa, d))]
         return Plot(title, "epoch", title, series, y_log=log, levels=levels, events=tuple(marks))
 
-    arch = dfa[0].recipe.config.arch.name
+    arch = dfa[0].resolved.config.arch.name
     cases = [case for found in methods.values() for case in found]
     words = caption(scale, cases, f"{BAND} Marks along x: the first epoch at which DFA raises a detector.")
     plots = (
@@ -261,7 +261,7 @@ def _figure(grid: Grid, place: str, scale: Scale) -> Figure:
 
 
 def _fired(cases: Sequence[Case], detector: Detector) -> list[int]:
-    return [epoch for case in cases if (epoch := first_epoch(case, detector.is_raised)) is not None]
+    return [epoch for case in cases if (epoch := first_alarm(case, detector.is_raised)) is not None]
 
 
 STUDY = TemporalReplay()

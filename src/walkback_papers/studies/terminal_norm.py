@@ -14,55 +14,55 @@ import numpy as np
 from walkback.core.configuration import RunConfig
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import Scale
 from walkback_papers.studies.cross_architecture import by_name, runs_at
 from walkback_papers.study import Study
 from walkback_papers.tables import (
-    agreed,
     caption,
-    composed,
-    negated,
-    over_seeds,
-    passed,
-    points,
-    raised,
-    spread,
-    story,
-    verdict,
+    check_fails,
+    combined_finding,
+    make_study_report,
+    margin_cell,
+    mean_cell,
+    not_,
+    passes_cell,
+    range_cell,
+    unanimous,
+    verdict_cell,
 )
 
 WITH, WITHOUT = "resmlp", "no_norm"
-WORDS = {WITH: "with", WITHOUT: "without"}
+_WORDS = {WITH: "with", WITHOUT: "without"}
 STEEP, FLAT = -0.7, -0.3
 """Slopes of log ‖g_L‖ on log ‖h_L‖ that count as falling like 1/‖h_L‖ (under the first), or as not falling with it."""
-LEAST = 10.0
+_LEAST = 10.0
 """The smallest factor by which ‖h_L‖ must have grown for such a slope to mean anything."""
-NUMBERS = ("method, norm", "accuracy", "margin, pp", "growth", "‖h_L‖", "‖g_L‖ @128", "slope")
-FLAGS = ("method, norm", "scale stable", "reference valid", "modes", "three", "four")
+_NUMBERS = ("method, norm", "accuracy", "margin, pp", "growth", "‖h_L‖", "‖g_L‖ @128", "slope")
+_FLAGS = ("method, norm", "scale stable", "reference valid", "modes", "three", "four")
 
 
 class TerminalNorm(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [config for place in WORDS for config in runs_at(place, scale)]
+        return [config for place in _WORDS for config in runs_at(place, scale)]
 
-    def tell(self, results: Results, scale: Scale) -> Story:
-        found = {place: by_name(results, runs_at(place, scale)) for place in WORDS}
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
+        found = {place: by_name(results, runs_at(place, scale)) for place in _WORDS}
         cases = [case for methods in found.values() for each in methods.values() for case in each]
         note = (
             "Growth and norms: smallest to largest seed. Slope: of log ‖g_L‖ on log ‖h_L‖ over the epochs of a run; "
-            f"only where ‖h_L‖ spans at least {LEAST:g}x."
+            f"only where ‖h_L‖ spans at least {_LEAST:g}x."
         )
         told = caption(scale, cases, note)
-        rows = [(f"{name}, {WORDS[place]}", found[place][name]) for name in found[WITH] for place in WORDS]
+        rows = [(f"{name}, {_WORDS[place]}", found[place][name]) for name in found[WITH] for place in _WORDS]
         tables = [
             Table(
-                "norm", "The same backbone with and without its norm", NUMBERS, tuple(_numbers(*r) for r in rows), told
+                "norm", "The same backbone with and without its norm", _NUMBERS, tuple(_numbers(*r) for r in rows), told
             ),
-            Table("flags", "Flags and verdicts", FLAGS, tuple(_flags(*row) for row in rows), told),
+            Table("flags", "Flags and verdicts", _FLAGS, tuple(_flags(*row) for row in rows), told),
         ]
-        return story(
+        return make_study_report(
             "terminal-norm",
             "The terminal norm",
             "Is it the terminal norm that turns a grown stream into a collapsed reference?",
@@ -79,7 +79,7 @@ class TerminalNorm(Study):
 def slope(case: Case) -> float | None:
     """How ‖g_L‖ goes with ‖h_L‖ over a run: -1 where it falls as 1/‖h_L‖; None where the norm hardly moves."""
     sizes, gradients = _path(case)
-    if len(sizes) < 3 or max(sizes) < LEAST * min(sizes):
+    if len(sizes) < 3 or max(sizes) < _LEAST * min(sizes):
         return None
     return float(np.polyfit(np.log(sizes), np.log(gradients), 1)[0])
 
@@ -94,18 +94,18 @@ def _path(case: Case) -> tuple[list[float], list[float]]:
 def _slope_cell(cases: Sequence[Case]) -> Cell:
     found = [slope(case) for case in cases]
     if None in found:
-        return Cell("NOT MEASURED", None, f"‖h_L‖ spans less than {LEAST:g}x over the epochs in at least one seed")
-    return over_seeds(found, "+.2f")
+        return Cell("NOT MEASURED", None, f"‖h_L‖ spans less than {_LEAST:g}x over the epochs in at least one seed")
+    return mean_cell(found, "+.2f")
 
 
 def _numbers(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     return (
         Cell(name),
-        over_seeds([case.accuracy for case in cases], ".3f"),
-        points(cases[0].report.evidence.margin("method_shell")),
-        spread([case.report.flags["D1"].value for case in cases]),
-        spread([case.report.quantities.top.hidden_norm.value for case in cases]),
-        spread([case.report.flags["D2"].value for case in cases]),
+        mean_cell([case.accuracy for case in cases], ".3f"),
+        margin_cell(cases[0].report.evidence.margin("method_shell")),
+        range_cell([case.report.flags["D1"].value for case in cases]),
+        range_cell([case.report.quantities.top.hidden_norm.value for case in cases]),
+        range_cell([case.report.flags["D2"].value for case in cases]),
         _slope_cell(cases),
     )
 
@@ -114,46 +114,48 @@ def _flags(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     modes = dict.fromkeys(mode.id for case in cases for mode in case.report.modes if mode.id.startswith("1"))
     return (
         Cell(name),
-        passed(cases, "D1"),
-        passed(cases, "D2"),
+        passes_cell(cases, "D1"),
+        passes_cell(cases, "D2"),
         Cell(", ".join(modes) or "none"),
-        verdict(cases, "three"),
-        verdict(cases, "four"),
+        verdict_cell(cases, "three"),
+        verdict_cell(cases, "four"),
     )
 
 
 def _findings(found: dict[str, dict[str, list[Case]]]) -> list[Finding]:
     def growth(name: str) -> bool | None:
         """Untested where the scale does not grow out of bounds with the norm either."""
-        return raised(found[WITHOUT][name], "D1") if raised(found[WITH][name], "D1") else None
+        return check_fails(found[WITHOUT][name], "D1") if check_fails(found[WITH][name], "D1") else None
 
     def collapse(name: str) -> bool | None:
         """Untested where the reference does not collapse with the norm either."""
-        return negated(raised(found[WITHOUT][name], "D2")) if raised(found[WITH][name], "D2") else None
+        return not_(check_fails(found[WITHOUT][name], "D2")) if check_fails(found[WITH][name], "D2") else None
 
     def separate(name: str) -> bool | None:
         """1a without 1b on the backbone without the norm."""
-        if not raised(found[WITHOUT][name], "D1"):
+        if not check_fails(found[WITHOUT][name], "D1"):
             return None
-        return negated(raised(found[WITHOUT][name], "D2"))
+        return not_(check_fails(found[WITHOUT][name], "D2"))
 
     rules = ("FA", "DFA")
     steep = {name: _slopes(found[WITH][name], below=STEEP) for name in rules}
-    flat = {name: negated(_slopes(found[WITHOUT][name], below=FLAT)) for name in rules}
+    flat = {name: not_(_slopes(found[WITHOUT][name], below=FLAT)) for name in rules}
     return [
-        composed("Scale that grows out of bounds does so without the norm too.", {n: growth(n) for n in rules}),
-        composed("A reference that collapses does not without the norm.", {name: collapse(name) for name in rules}),
-        composed("Without the norm Mode 1a comes without Mode 1b.", {name: separate(name) for name in rules}),
-        composed(
+        combined_finding("Scale that grows out of bounds does so without the norm too.", {n: growth(n) for n in rules}),
+        combined_finding(
+            "A reference that collapses does not without the norm.", {name: collapse(name) for name in rules}
+        ),
+        combined_finding("Without the norm Mode 1a comes without Mode 1b.", {name: separate(name) for name in rules}),
+        combined_finding(
             f"With the norm the reference falls as the stream grows, like 1/‖h_L‖ (slope under {STEEP:g}).", steep
         ),
-        composed(f"Without the norm it does not fall as the stream grows (slope not under {FLAT:g}).", flat),
+        combined_finding(f"Without the norm it does not fall as the stream grows (slope not under {FLAT:g}).", flat),
     ]
 
 
 def _slopes(cases: Sequence[Case], below: float) -> bool | None:
     found = [slope(case) for case in cases]
-    return agreed(None if value is None else value < below for value in found)
+    return unanimous(None if value is None else value < below for value in found)
 
 
 def _figure(found: dict[str, dict[str, list[Case]]], words: str) -> Figure:
@@ -163,7 +165,7 @@ def _figure(found: dict[str, dict[str, list[Case]]], words: str) -> Figure:
             for name, cases in found[place].items()
             for case in cases
         ]
-        title = f"{WORDS[place].capitalize()} the terminal norm"
+        title = f"{_WORDS[place].capitalize()} the terminal norm"
         return Plot(
             title,
             "‖h_L‖",
@@ -174,7 +176,7 @@ def _figure(found: dict[str, dict[str, list[Case]]], words: str) -> Figure:
             levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
         )
 
-    return Figure("paths", "The reference against the stream's size, epoch by epoch", tuple(map(paths, WORDS)), words)
+    return Figure("paths", "The reference against the stream's size, epoch by epoch", tuple(map(paths, _WORDS)), words)
 
 
 STUDY = TerminalNorm()

@@ -12,39 +12,39 @@ from dataclasses import dataclass
 from walkback.core.configuration import RunConfig
 from walkback.judge.editions import Outcome
 from walkback.judge.report import DiagnosticReport
-from walkback.judge.threshold_sweep import FIELDS, Sweep, sweep
-from walkback.report.cells import NOTHING, Cell
-from walkback.report.study_report import Figure, Finding, Plot, Series, Story, Table
+from walkback.judge.threshold_sweep import FIELDS, ThresholdSweep, sweep_threshold
+from walkback.report.cells import EMPTY_CELL, Cell
+from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, label, spread, story
+from walkback_papers.tables import caption, make_study_report, method_label, range_cell
 
-HEALTHY, DEGENERATE = ("BP", "EP"), ("DFA", "State Bridge", "Credit Bridge")
+HEALTHY, _DEGENERATE = ("BP", "EP"), ("DFA", "State Bridge", "Credit Bridge")
 """As the papers group them. FA, DFA raw and EP short are swept beside, and belong to neither."""
-NAMES = {
+_NAMES = {
     "D1": "(a) growth",
     "D2": "(b) floor",
     "direction": "(c) direction",
     "D3": "(d) margin, pp",
     "concentration": "κ",
 }
-SPECS = {"D1": ".3g", "D2": ".2e", "direction": ".2f", "D3": "+.1f", "concentration": ".2f"}
-ORDER = sorted(FIELDS, key=lambda field: list(NAMES).index(FIELDS[field]))
-EDITIONS = ("three", "four")
+_SPECS = {"D1": ".3g", "D2": ".2e", "direction": ".2f", "D3": "+.1f", "concentration": ".2f"}
+_ORDER = sorted(FIELDS, key=lambda field: list(_NAMES).index(FIELDS[field]))
+_EDITIONS = ("three", "four")
 DECIDING = ("h_norm_explosion_ratio", "g_norm_floor", "frozen_acc_margin_pp")
 """The thresholds that a verdict depends on."""
-POINTS = 9
+_POINTS = 9
 """A flag changes once along a threshold, so the ends find every flip; what lies between is for the figure."""
 GAPS = ("threshold", "default", "swept", "healthy", "degenerate", "gap", "separated", "flips, three", "flips, four")
 
 
 @dataclass(frozen=True)
-class Swept:
+class _Swept:
     """One threshold over all cases."""
 
     check: str
-    of: Mapping[str, Sweep]
+    of: Mapping[str, ThresholdSweep]
     """By edition, over every case."""
     gap: float | None
     """Between the healthy and the degenerate cases alone."""
@@ -58,13 +58,14 @@ class ThresholdSensitivity(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return scale.runs([*METHODS.values(), *RAW])
 
-    def tell(self, results: Results, scale: Scale) -> Story:
+    def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
-        reports = {f"{label(case.method)} s{case.seed}": case.report for case in cases}
-        swept = {field: swept_over(reports, field) for field in ORDER}
+        reports = {f"{method_label(case.method)} s{case.seed}": case.report for case in cases}
+        swept = {field: swept_over(reports, field) for field in _ORDER}
         note = (
             "Each threshold from a tenth to ten times its default (at most 1 for cosines), one at a time, on stored "
-            f"measurements. Healthy: {' and '.join(HEALTHY)}; degenerate: {', '.join(DEGENERATE)}; as the papers group "
+            f"measurements. Healthy: {' and '.join(HEALTHY)}; degenerate: {', '.join(_DEGENERATE)}; "
+            f"as the papers group "
             "them. Gap: a factor, for (d) a difference."
         )
         told = caption(scale, cases, note)
@@ -72,7 +73,7 @@ class ThresholdSensitivity(Study):
             Table("gaps", "Gaps and flips", GAPS, tuple(_gap_row(reports, found) for found in swept.values()), told),
             Table("flips", "Where each case's flag changes", _flip_heads(), tuple(_flip_rows(cases, swept)), told),
         ]
-        return story(
+        return make_study_report(
             "threshold-sensitivity",
             "Threshold sensitivity",
             "How far can each threshold be moved before a verdict changes?",
@@ -84,26 +85,26 @@ class ThresholdSensitivity(Study):
         )
 
 
-def swept_over(reports: Mapping[str, DiagnosticReport], field: str) -> Swept:
+def swept_over(reports: Mapping[str, DiagnosticReport], field: str) -> _Swept:
     """Judge every case again at thresholds over two orders of magnitude, by both editions."""
     known = {name: report for name, report in reports.items() if group(name) is not None}
     healthy = [name for name in known if group(name) == "healthy"]
     by_edition = {
-        edition: sweep(
-            {name: report.rejudge(protocol=edition) for name, report in reports.items()}, field, points=POINTS
+        edition: sweep_threshold(
+            {name: report.rejudge(protocol=edition) for name, report in reports.items()}, field, points=_POINTS
         )
-        for edition in EDITIONS
+        for edition in _EDITIONS
     }
-    return Swept(FIELDS[field], by_edition, sweep(known, field, healthy, points=2).gap if known else None)
+    return _Swept(FIELDS[field], by_edition, sweep_threshold(known, field, healthy, points=2).gap if known else None)
 
 
 def group(name: str) -> str | None:
     """healthy, degenerate, or neither: by the method in a case's name."""
     method = name.rpartition(" s")[0]
-    return "healthy" if method in HEALTHY else "degenerate" if method in DEGENERATE else None
+    return "healthy" if method in HEALTHY else "degenerate" if method in _DEGENERATE else None
 
 
-def separated(found: Swept) -> bool | None:
+def separated(found: _Swept) -> bool | None:
     if found.gap is None:
         return None
     return found.gap > (0 if found.check == "D3" else 1)
@@ -115,48 +116,48 @@ def _values(reports: Mapping[str, DiagnosticReport], check: str, kind: str) -> l
     return [value for value in found if value is not None]
 
 
-def _gap_row(reports: Mapping[str, DiagnosticReport], found: Swept) -> tuple[Cell, ...]:
-    one, spec = found.of["three"], SPECS[found.check]
+def _gap_row(reports: Mapping[str, DiagnosticReport], found: _Swept) -> tuple[Cell, ...]:
+    one, spec = found.of["three"], _SPECS[found.check]
     gap = Cell("NOT MEASURED", None, "one side has no value")
     if found.gap is not None:
         gap = Cell(f"{found.gap:+.1f} pp" if found.check == "D3" else f"{found.gap:.3g}x", found.gap)
     answer = separated(found)
     return (
-        Cell(NAMES[found.check]),
+        Cell(_NAMES[found.check]),
         Cell(f"{one.default:g}", one.default),
         Cell(f"{one.thresholds[0]:.3g} to {one.thresholds[-1]:.3g}"),
         *(_range(_values(reports, found.check, kind), spec) for kind in ("healthy", "degenerate")),
         gap,
-        Cell(NOTHING if answer is None else "yes" if answer else "no"),
-        *(Cell(f"{len(found.flips(edition, list(reports)))} of {len(reports)}") for edition in EDITIONS),
+        Cell(EMPTY_CELL if answer is None else "yes" if answer else "no"),
+        *(Cell(f"{len(found.flips(edition, list(reports)))} of {len(reports)}") for edition in _EDITIONS),
     )
 
 
 def _range(values: Sequence[float], spec: str) -> Cell:
-    return spread(values, spec) if values else Cell("NOT MEASURED", None, "no case has a value")
+    return range_cell(values, spec) if values else Cell("NOT MEASURED", None, "no case has a value")
 
 
 def _flip_heads() -> tuple[str, ...]:
-    return ("case", *(NAMES[FIELDS[field]] for field in ORDER))
+    return ("case", *(_NAMES[FIELDS[field]] for field in _ORDER))
 
 
-def _flip_rows(cases: Sequence[Case], swept: Mapping[str, Swept]) -> list[tuple[Cell, ...]]:
+def _flip_rows(cases: Sequence[Case], swept: Mapping[str, _Swept]) -> list[tuple[Cell, ...]]:
     """Where a flag changes; a dash where it does not inside the sweep."""
     rows = []
     for case in cases:
-        name = f"{label(case.method)} s{case.seed}"
+        name = f"{method_label(case.method)} s{case.seed}"
         row = [Cell(name)]
         for found in swept.values():
             edge = found.of["three"].flips.get(name)
-            row.append(Cell(NOTHING) if edge is None else Cell(format(edge, SPECS[found.check]), edge))
+            row.append(Cell(EMPTY_CELL) if edge is None else Cell(format(edge, _SPECS[found.check]), edge))
         rows.append(tuple(row))
     return rows
 
 
-def _findings(reports: Mapping[str, DiagnosticReport], swept: Mapping[str, Swept]) -> list[Finding]:
+def _findings(reports: Mapping[str, DiagnosticReport], swept: Mapping[str, _Swept]) -> list[Finding]:
     papers = [name for name in reports if group(name) is not None]
     margin = swept["frozen_acc_margin_pp"]
-    flips = {edition: margin.flips(edition, list(reports)) for edition in EDITIONS}
+    flips = {edition: margin.flips(edition, list(reports)) for edition in _EDITIONS}
     said = "; ".join(f"edition {e}: {', '.join(names) or 'no verdict'}" for e, names in flips.items())
     return [
         *(_separates(swept[field]) for field in ("h_norm_explosion_ratio", "g_norm_floor")),
@@ -169,37 +170,37 @@ def _findings(reports: Mapping[str, DiagnosticReport], swept: Mapping[str, Swept
     ]
 
 
-def _separates(found: Swept) -> Finding:
-    name = NAMES[found.check]
+def _separates(found: _Swept) -> Finding:
+    name = _NAMES[found.check]
     claim = f"{name}: one threshold separates all healthy from all degenerate cases."
     if found.gap is None:
         return Finding(claim, None, "One side has no value.")
     return Finding(claim, separated(found), f"The gap is {found.gap:.3g}x (above 1 it separates).")
 
 
-def _robust(found: Swept, names: Sequence[str]) -> Finding:
+def _robust(found: _Swept, names: Sequence[str]) -> Finding:
     """By flags: a verdict may stay the same only because another flag decides it as well."""
     flags = [name for name in names if name in found.of["three"].flips]
-    flips = {edition: found.flips(edition, names) for edition in EDITIONS}
+    flips = {edition: found.flips(edition, names) for edition in _EDITIONS}
     said = "; ".join(f"edition {e}: {', '.join(changed) or 'none'}" for e, changed in flips.items())
-    claim = f"{NAMES[found.check]} flags the same of these two groups where it is moved tenfold either way."
+    claim = f"{_NAMES[found.check]} flags the same of these two groups where it is moved tenfold either way."
     changed = ", ".join(flags) or "none"
     return Finding(claim, not flags, f"Flags that change: {changed}; verdicts that change, {said}.")
 
 
-def _figure(swept: Mapping[str, Swept], words: str) -> Figure:
+def _figure(swept: Mapping[str, _Swept], words: str) -> Figure:
     """What share of all cases each threshold walks back."""
 
     def share(verdicts: Mapping[str, tuple[Outcome, ...]]) -> list[float]:
         columns = zip(*verdicts.values(), strict=True)
         return [sum(word == "walked_back" for word in column) / len(column) for column in columns]
 
-    def plot(found: Swept) -> Plot:
+    def plot(found: _Swept) -> Plot:
         series = tuple(
-            Series(f"edition {e}", found.of[e].thresholds, share(found.of[e].verdicts), mark="both") for e in EDITIONS
+            Series(f"edition {e}", found.of[e].thresholds, share(found.of[e].verdicts), mark="both") for e in _EDITIONS
         )
         events = ((found.of["three"].default, "default"),)
-        return Plot(NAMES[found.check], "threshold", "share walked back", series, x_log=True, events=events)
+        return Plot(_NAMES[found.check], "threshold", "share walked back", series, x_log=True, events=events)
 
     plots = tuple(plot(found) for field, found in swept.items() if field in DECIDING)
     said = f"(c) and κ decide no verdict and are not drawn. {words}"

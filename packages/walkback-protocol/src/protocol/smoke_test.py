@@ -43,14 +43,14 @@ def _judged(out: Path, methods: list[str]) -> list[DiagnosticReport]:
     import torch
 
     from walkback.auditing.diagnose_runs import diagnose_runs
-    from walkback.auditing.measure_run import Laboratory
+    from walkback.auditing.measure_run import RunMeasurer
     from walkback.judge.options import JudgeOptions
-    from walkback.runs.train_runs import Listener
+    from walkback.runs.train_runs import ProgressListener
 
     results = train(methods, seeds=SEED, out=out, device="cpu", **RECIPE)
     paths = [Path(result.path) for result in results if "shell=" not in result.method]
-    laboratory = Laboratory(None, torch.device("cpu"))
-    return list(diagnose_runs(paths, JudgeOptions(protocol="four"), laboratory, Listener()))
+    measurer = RunMeasurer(None, torch.device("cpu"))
+    return list(diagnose_runs(paths, JudgeOptions(protocol="four"), measurer, ProgressListener()))
 
 
 def main() -> int:

@@ -5,29 +5,29 @@ Ratio: how many times as fast; a CPU has no streams
 
 from __future__ import annotations
 
-from walkback.bench.benches.fleet import METHODS
-from walkback.bench.result import Options, Result, Row
+from walkback.bench.benches.fleet import FLEET_METHODS
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow
 from walkback.bench.setup import scale
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.runs.train_runs import choose_device
 from walkback.training.fleet import Fleet
-from walkback.training.gpu.concurrent_fleets import Convoy
+from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
 
-ARCHS = ("resmlp", "resmlp:terminal_norm=false")
-MODELS = 6
+_ARCHS = ("resmlp", "resmlp:terminal_norm=false")
+_MODELS = 6
 """Three seeds and their shells: what a study trains of one method."""
-STEPS = {"cpu": 5, "cuda": 100}
+_STEPS = {"cpu": 5, "cuda": 100}
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
     repeats = options.rounds(5)
-    models = 2 if options.quick else max(options.models or (MODELS,))
-    sizes = list(dict.fromkeys(scale(options.quick, arch, STEPS[device.type]) for arch in ARCHS))
-    fleets = [size.recipes(method, range(models)) for size in sizes for method in METHODS]
+    models = 2 if options.quick else max(options.models or (_MODELS,))
+    sizes = list(dict.fromkeys(scale(options.quick, arch, _STEPS[device.type]) for arch in _ARCHS))
+    fleets = [size.resolved_runs(method, range(models)) for size in sizes for method in FLEET_METHODS]
     data = sizes[0].load()
-    alone = [Fleet(recipes, data, device) for recipes in fleets]
-    convoy = Convoy(fleets, data, device)
+    alone = [Fleet(resolved_runs, data, device) for resolved_runs in fleets]
+    convoy = ConcurrentFleets(fleets, data, device)
     tasks = {
         "one after the other": lambda: [fleet.train_epoch(lambda _: None) for fleet in alone],
         "side by side": lambda: convoy.train_epoch(lambda _: None),
@@ -35,6 +35,13 @@ def run(options: Options) -> Result:
     seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
     each = {name: [value / sizes[0].steps for value in values] for name, values in seconds.items()}
     first = each["one after the other"]
-    rows = [Row.of(name, values, [a / b for a, b in zip(first, values, strict=True)]) for name, values in each.items()]
-    facts = {"models": models, "fleets": len(fleets), "archs": [size.facts() for size in sizes], "methods": [*METHODS]}
-    return Result("convoy", "ms per step of all", "x as fast", repeats, tuple(rows), facts)
+    rows = [
+        BenchRow.of(name, values, [a / b for a, b in zip(first, values, strict=True)]) for name, values in each.items()
+    ]
+    facts = {
+        "models": models,
+        "fleets": len(fleets),
+        "archs": [size.facts() for size in sizes],
+        "methods": [*FLEET_METHODS],
+    }
+    return BenchResult("convoy", "ms per step of all", "x as fast", repeats, tuple(rows), facts)

@@ -10,39 +10,44 @@ from contextlib import contextmanager
 
 import torch
 
-from walkback.bench.loader import batches, loader_epoch, pictures
-from walkback.bench.result import Options, Result, Row
-from walkback.bench.setup import BATCH
+from walkback.bench.loader import loader_batches, loader_epoch, pictures
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow
+from walkback.bench.setup import BENCH_BATCH
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.data.feed import Feed
 from walkback.runs.train_runs import choose_device
 
-STEPS = 40
-BASE, WORKERS, FEED = "DataLoader, no workers", "DataLoader, 2 workers", "resident feed"
+_STEPS = 40
+DATA_BASE, LOADER_WORKERS, FEED = "DataLoader, no workers", "DataLoader, 2 workers", "resident feed"
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
-    data = pictures(STEPS, options.quick).data
-    feed = Feed(data, BATCH, "crop_flip", torch.float32, device)
+    data = pictures(_STEPS, options.quick).data
+    feed = Feed(data, BENCH_BATCH, "crop_flip", torch.float32, device)
     tasks = {
-        BASE: loader_epoch(batches(data, 0, device), lambda batch: None, device),
-        WORKERS: loader_epoch(batches(data, 2, device), lambda batch: None, device),
+        DATA_BASE: loader_epoch(loader_batches(data, 0, device), lambda batch: None, device),
+        LOADER_WORKERS: loader_epoch(loader_batches(data, 2, device), lambda batch: None, device),
         FEED: _feeding(feed, device),
     }
     repeats = options.rounds(7)
     seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
-    images = feed.steps * BATCH
+    images = feed.steps * BENCH_BATCH
     rows = []
     for name, values in seconds.items():
-        ratios = [base / value for base, value in zip(seconds[BASE], values, strict=True)]
-        rows.append(Row.of(name, [1000 * value / images for value in values], ratios))
+        ratios = [base / value for base, value in zip(seconds[DATA_BASE], values, strict=True)]
+        rows.append(BenchRow.of(name, [1000 * value / images for value in values], ratios))
     rates = {row.what: 1e6 / row.ms.median for row in rows if row.ms}
     notes = [f"{name}: {rate:,.0f} images/s" for name, rate in rates.items()]
     if device.type == "cpu":
         notes.append("The feed has one thread, as in a worker of `walkback sweep`, and so has the DataLoader's Python.")
-    settings = {"shape": list(data.train_x.shape[1:]), "images": images, "batch": BATCH, "images_per_second": rates}
-    return Result("data", "ms per 1,000 images", "x as fast", repeats, tuple(rows), settings, tuple(notes))
+    settings = {
+        "shape": list(data.train_x.shape[1:]),
+        "images": images,
+        "batch": BENCH_BATCH,
+        "images_per_second": rates,
+    }
+    return BenchResult("data", "ms per 1,000 images", "x as fast", repeats, tuple(rows), settings, tuple(notes))
 
 
 def _feeding(feed: Feed, device: torch.device) -> Callable[[], None]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from walkback.bench.eager_loop import plain_loop
-from walkback.bench.result import Bar, Options, Result, Row
-from walkback.bench.setup import BATCH, scale
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow, BenchTarget
+from walkback.bench.setup import BENCH_BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
 from walkback.runs.train_runs import choose_device
-from walkback.training.driver import prepare
+from walkback.training.driver import set_exact_arithmetic
 
-EPOCH = 50_000 // BATCH
+_EPOCH = 50_000 // BENCH_BATCH
 """Steps of one epoch of CIFAR-10; a part of them is timed."""
-LOOP, PASS, REPLAY, CREDIT = (
+EAGER_LOOP, PASS, REPLAY, _CREDIT = (
     "plain-loop epoch",
     "pass",
     "pass + float64 replay",
@@ -27,34 +27,34 @@ LOOP, PASS, REPLAY, CREDIT = (
 )
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
-    prepare(device)
-    size = scale(options.quick, steps=EPOCH // 10)
+    set_exact_arithmetic(device)
+    size = scale(options.quick, steps=_EPOCH // 10)
     data = size.load()
-    recipe = size.recipe("dfa")
-    params = {name: leaf.to(device) for name, leaf in recipe.params().items()}
-    state = {name: leaf.to(device) for name, leaf in recipe.state().items()}
+    resolved = size.resolved("dfa")
+    params = {name: leaf.to(device) for name, leaf in resolved.params().items()}
+    state = {name: leaf.to(device) for name, leaf in resolved.state().items()}
     batches = [(data.test_x.to(device), data.test_y.to(device))]
 
     def taking(subject: OwnSubject, replay: bool) -> Callable[[], object]:
         return lambda: measure(subject, regroup(batches), replay=replay)
 
-    bare, whole = OwnSubject(recipe.net, params), OwnSubject(recipe.net, params, recipe.rule, state)
+    bare, whole = OwnSubject(resolved.net, params), OwnSubject(resolved.net, params, resolved.rule, state)
     tasks = {
-        LOOP: plain_loop(data, recipe.net, BATCH, device),
+        EAGER_LOOP: plain_loop(data, resolved.net, BENCH_BATCH, device),
         PASS: taking(bare, replay=False),
         REPLAY: taking(bare, replay=True),
-        CREDIT: taking(whole, replay=True),
+        _CREDIT: taking(whole, replay=True),
     }
     repeats = options.rounds(9)
     seconds = interleaved(tasks, repeats, device, options.hear)
-    epochs = [value * EPOCH / size.steps for value in seconds.pop(LOOP)]
-    bars = {} if options.quick else {PASS: [Bar("ratio", most=0.02)], REPLAY: [Bar("ratio", most=0.05)]}
-    rows = [Row.of(LOOP, epochs, [1.0])]
+    epochs = [value * _EPOCH / size.steps for value in seconds.pop(EAGER_LOOP)]
+    bars = {} if options.quick else {PASS: [BenchTarget("ratio", most=0.02)], REPLAY: [BenchTarget("ratio", most=0.05)]}
+    rows = [BenchRow.of(EAGER_LOOP, epochs, [1.0])]
     for name, values in seconds.items():
         shares = [value / epoch for value, epoch in zip(values, epochs, strict=True)]
-        rows.append(Row.of(name, values, shares, bars.get(name, ())))
-    note = f"An epoch is {EPOCH} steps of {BATCH}; {size.steps} of them are timed in each round and scaled up."
+        rows.append(BenchRow.of(name, values, shares, bars.get(name, ())))
+    note = f"An epoch is {_EPOCH} steps of {BENCH_BATCH}; {size.steps} of them are timed in each round and scaled up."
     settings = {**size.facts(), "samples": size.test, "steps_timed": size.steps}
-    return Result("diagnose", "ms", "of an epoch", repeats, tuple(rows), settings, (note,), is_share=True)
+    return BenchResult("diagnose", "ms", "of an epoch", repeats, tuple(rows), settings, (note,), is_share=True)

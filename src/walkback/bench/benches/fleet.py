@@ -12,62 +12,62 @@ from collections.abc import Callable, Iterator
 import torch
 
 from walkback.bench.eager_loop import plain_loop
-from walkback.bench.result import Bar, Options, Result, Row
-from walkback.bench.setup import BATCH, Scale, epoch_of, refusal, scale
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow, BenchTarget
+from walkback.bench.setup import BENCH_BATCH, BenchScale, bench_refusal, epoch_of, scale
 from walkback.bench.timing import interleaved, round_seconds
-from walkback.core.settings import Choice
+from walkback.core.settings import Spec
 from walkback.runs.train_runs import choose_device
 from walkback.training.fleet import Fleet
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.single import Single
 
-BASE = "bp"
-METHODS = (BASE, "fa:site=input", "dfa:scale=unit_error,site=input")
+_BASE = "bp"
+FLEET_METHODS = (_BASE, "fa:site=input", "dfa:scale=unit_error,site=input")
 VECTORS = ("resmlp", "student_net")
 """Cheap enough for large fleets. A step of the others takes about a second on a CPU, and a gigabyte for each model."""
-MODELS = {"cpu": (1, 3, 12), "cuda": (1, 3, 12, 48, 128)}
+_MODELS = {"cpu": (1, 3, 12), "cuda": (1, 3, 12, 48, 128)}
 FEW_MODELS = {"cpu": (1, 3), "cuda": (1, 3, 9, 18)}
-STEPS = {"cpu": 10, "cuda": 50}
+_STEPS = {"cpu": 10, "cuda": 50}
 FEW_STEPS = {"cpu": 1, "cuda": 10}
 """Steps of one epoch, which is timed again and again until a round is long enough."""
 FASTER = {("resmlp", 128): 100.0, ("vit_mini", 18): 5.0}
 CHEAPER = {"fa": 1.0, "dfa": 0.95}
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
     repeats = options.rounds(5)
     archs = [_Arch(name, options, device, repeats) for name in options.archs or ("resmlp",)]
     rows = [row for arch in archs for row in arch.rows()]
     facts = {"archs": [arch.size.facts() for arch in archs]}
-    return Result("fleet", "ms per step and model", "x as fast", repeats, tuple(rows), facts, second="bp steps")
+    return BenchResult("fleet", "ms per step and model", "x as fast", repeats, tuple(rows), facts, second="bp steps")
 
 
 class _Arch:
     """One architecture, timed. Made for all of them first: names and settings are checked before a minute is spent."""
 
-    def __init__(self, arch: str, options: Options, device: torch.device, repeats: int):
-        self.name = Choice.parse(arch).name
-        models, steps = (MODELS, STEPS) if self.name in VECTORS else (FEW_MODELS, FEW_STEPS)
+    def __init__(self, arch: str, options: BenchOptions, device: torch.device, repeats: int):
+        self.name = Spec.parse(arch).name
+        models, steps = (_MODELS, _STEPS) if self.name in VECTORS else (FEW_MODELS, FEW_STEPS)
         usual = (2,) if options.quick else models[device.type]
-        self.size: Scale = scale(options.quick, arch, steps[device.type])
+        self.size: BenchScale = scale(options.quick, arch, steps[device.type])
         self._arch, self._options, self._device, self._repeats = arch, options, device, repeats
         self._models = sorted(set(options.models or usual))
-        self._methods = [method for method in options.methods or METHODS if method != BASE]
-        self._refused = {method: reason for method in self._methods if (reason := refusal(method, self.size))}
+        self._methods = [method for method in options.methods or FLEET_METHODS if method != _BASE]
+        self._refused = {method: reason for method in self._methods if (reason := bench_refusal(method, self.size))}
         self._data = self.size.load()
-        self._loop = plain_loop(self._data, self.size.recipe(BASE).net, BATCH, device)
+        self._loop = plain_loop(self._data, self.size.resolved(_BASE).net, BENCH_BATCH, device)
         self._plain: list[float] = []
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[BenchRow]:
         timed = list(self._timed())
-        first = Row.of(f"{self._arch}: plain loop", self._plain, [1.0])
-        refused = [Row(f"{self._arch}: {method}", reason=reason) for method, reason in self._refused.items()]
+        first = BenchRow.of(f"{self._arch}: plain loop", self._plain, [1.0])
+        refused = [BenchRow(f"{self._arch}: {method}", reason=reason) for method, reason in self._refused.items()]
         return [first, *timed, *refused]
 
-    def _timed(self) -> Iterator[Row]:
-        alone = Single(self.size.recipe(BASE), self._data, self._device)
-        yield self._row("alone", BASE, 1, {BASE: epoch_of(alone)})
+    def _timed(self) -> Iterator[BenchRow]:
+        alone = Single(self.size.resolved(_BASE), self._data, self._device)
+        yield self._row("alone", _BASE, 1, {_BASE: epoch_of(alone)})
         del alone
         for models in self._models:
             try:
@@ -75,21 +75,21 @@ class _Arch:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                yield Row(f"{self._arch}: M={models}", reason="two fleets of this size did not fit into memory")
+                yield BenchRow(f"{self._arch}: M={models}", reason="two fleets of this size did not fit into memory")
             gc.collect()
             torch.cuda.empty_cache()
 
-    def _of_size(self, models: int) -> Iterator[Row]:
-        base = self._fleet(BASE, models)
-        yield self._row(f"M={models}", BASE, models, {BASE: base})
+    def _of_size(self, models: int) -> Iterator[BenchRow]:
+        base = self._fleet(_BASE, models)
+        yield self._row(f"M={models}", _BASE, models, {_BASE: base})
         for method in (method for method in self._methods if method not in self._refused):
             # In pairs with bp, one at a time: all fleets at once might not fit into memory.
-            yield self._row(f"M={models}", method, models, {BASE: base, method: self._fleet(method, models)})
+            yield self._row(f"M={models}", method, models, {_BASE: base, method: self._fleet(method, models)})
 
     def _fleet(self, method: str, models: int) -> Callable[[], object]:
-        return epoch_of(Fleet(self.size.recipes(method, range(models)), self._data, self._device))
+        return epoch_of(Fleet(self.size.resolved_runs(method, range(models)), self._data, self._device))
 
-    def _row(self, where: str, method: str, models: int, tasks: dict[str, Callable[[], object]]) -> Row:
+    def _row(self, where: str, method: str, models: int, tasks: dict[str, Callable[[], object]]) -> BenchRow:
         at_least = round_seconds(self._device, self._options.quick)
         every = {"plain loop": self._loop, **tasks}
         seconds = interleaved(every, self._repeats, self._device, self._options.hear, at_least)
@@ -97,14 +97,14 @@ class _Arch:
         plain = [value / self.size.steps for value in seconds["plain loop"]]
         self._plain += plain
         faster = [base / value for base, value in zip(plain, each, strict=True)]
-        bp = [value / base for value, base in zip(seconds[method], seconds[BASE], strict=True)]
+        bp = [value / base for value, base in zip(seconds[method], seconds[_BASE], strict=True)]
         what = f"{self._arch}: {method}, {where}"
-        return Row.of(what, each, faster, self._bars(method, models, where), [] if method == BASE else bp)
+        return BenchRow.of(what, each, faster, self._bars(method, models, where), [] if method == _BASE else bp)
 
-    def _bars(self, method: str, models: int, where: str) -> list[Bar]:
+    def _bars(self, method: str, models: int, where: str) -> list[BenchTarget]:
         if self._device.type != "cuda" or self._options.quick or where == "alone":
             return []
-        rule = Choice.parse(method).name
+        rule = Spec.parse(method).name
         faster, cheaper = FASTER.get((self._arch, models)), CHEAPER.get(rule)
-        bars = [Bar("ratio", least=faster)] if faster and method == BASE else []
-        return bars + ([Bar("second", most=cheaper)] if cheaper and models == self._models[-1] else [])
+        bars = [BenchTarget("ratio", least=faster)] if faster and method == _BASE else []
+        return bars + ([BenchTarget("second", most=cheaper)] if cheaper and models == self._models[-1] else [])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from walkback.bench.result import Options, Result, Row
-from walkback.bench.setup import epoch_of, refusal, scale
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow
+from walkback.bench.setup import bench_refusal, epoch_of, scale
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.credit import RULES
 from walkback.runs.train_runs import choose_device
@@ -11,41 +11,41 @@ from walkback.training.driver import Driver
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
 
-BASE = "bp"
+_BASE = "bp"
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
     size = scale(options.quick, steps=50 if device.type == "cuda" else 10)
     data = size.load()
     repeats, at_least = options.rounds(5), round_seconds(device, options.quick)
     usual = 64 if device.type == "cuda" else 8
-    methods = [method for method in options.methods or RULES.names() if method != BASE]
-    refused = {method: reason for method in methods if (reason := refusal(method, size))}
+    methods = [method for method in options.methods or RULES.names() if method != _BASE]
+    refused = {method: reason for method in methods if (reason := bench_refusal(method, size))}
 
     def driver(method: str, models: int | None) -> Driver:
         if models is None:
-            return Single(size.recipe(method), data, device)
-        return Fleet(size.recipes(method, range(models)), data, device)
+            return Single(size.resolved(method), data, device)
+        return Fleet(size.resolved_runs(method, range(models)), data, device)
 
     rows = []
     for models in (None, *(options.models or ((2,) if options.quick else (usual,)))):
         where = "alone" if models is None else f"M={models}"
         steps = size.steps * (models or 1)
-        base, timed = epoch_of(driver(BASE, models)), [m for m in methods if m not in refused]
+        base, timed = epoch_of(driver(_BASE, models)), [m for m in methods if m not in refused]
         basic: list[float] = []
         priced = []
         for method in timed:
             # In pairs with bp, one at a time: all fleets at once would not fit into memory.
             name = f"{method}, {where}"
-            tasks = {BASE: base, name: epoch_of(driver(method, models))}
+            tasks = {_BASE: base, name: epoch_of(driver(method, models))}
             seconds = interleaved(tasks, repeats, device, options.hear, at_least)
-            ratios = [value / other for value, other in zip(seconds[name], seconds[BASE], strict=True)]
-            priced.append(Row.of(name, [value / steps for value in seconds[name]], ratios))
-            basic += [value / steps for value in seconds[BASE]]
+            ratios = [value / other for value, other in zip(seconds[name], seconds[_BASE], strict=True)]
+            priced.append(BenchRow.of(name, [value / steps for value in seconds[name]], ratios))
+            basic += [value / steps for value in seconds[_BASE]]
         if not timed:
-            seconds = interleaved({BASE: base}, repeats, device, options.hear, at_least)
-            basic = [value / steps for value in seconds[BASE]]
-        rows += [Row.of(f"{BASE}, {where}", basic, [1.0]), *priced]
-    rows += [Row(method, reason=reason) for method, reason in refused.items()]
-    return Result("rules", "ms per step and model", "bp steps", repeats, tuple(rows), size.facts())
+            seconds = interleaved({_BASE: base}, repeats, device, options.hear, at_least)
+            basic = [value / steps for value in seconds[_BASE]]
+        rows += [BenchRow.of(f"{_BASE}, {where}", basic, [1.0]), *priced]
+    rows += [BenchRow(method, reason=reason) for method, reason in refused.items()]
+    return BenchResult("rules", "ms per step and model", "bp steps", repeats, tuple(rows), size.facts())

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy
 import torch
 
-from walkback.bench.result import Options, Result, Row
-from walkback.bench.setup import BATCH, Scale, epoch_of
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow
+from walkback.bench.setup import BENCH_BATCH, BenchScale, epoch_of
 from walkback.bench.timing import interleaved, round_seconds
 from walkback.runs.train_runs import choose_device
 from walkback.training.fleet import Fleet
@@ -20,7 +20,7 @@ from walkback.training.planning.flop_count import count_step
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     """A fleet of ResMLPs on `steps` batches of vectors."""
 
     models: int
@@ -30,20 +30,20 @@ class Point:
     steps: int
 
     @property
-    def scale(self) -> Scale:
-        return Scale(f"resmlp:d={self.d},depth={self.depth}", f"prototypes:dim={self.dim}", self.steps, test=128)
+    def scale(self) -> BenchScale:
+        return BenchScale(f"resmlp:d={self.d},depth={self.depth}", f"prototypes:dim={self.dim}", self.steps, test=128)
 
 
 @dataclass(frozen=True)
-class Sweep:
+class _Sweep:
     """One size of `base` takes several values; what grows is the time of a step or of an epoch."""
 
     name: str
     field: str
     values: tuple[int, ...]
-    base: Point
+    base: ScalingPoint
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[ScalingPoint]:
         return [replace(self.base, **{self.field: value}) for value in self.values]
 
 
@@ -74,30 +74,30 @@ class Line:
         )
 
 
-NAMES = (
+_NAMES = (
     ("step against models", "models"),
     ("step against width", "d"),
     ("step against depth", "depth"),
     ("epoch against data", "steps"),
 )
-SIZES: dict[str, tuple[Point, tuple[tuple[int, ...], ...]]] = {
-    "quick": (Point(2, 8, 1, 16, 1), ((1, 2, 3), (8, 16), (1, 2), (1, 2))),
-    "cpu": (Point(4, 64, 2, 256, 10), ((1, 2, 4, 8, 16), (32, 64, 128, 256), (1, 2, 4, 8), (10, 20, 40, 80))),
+SCALING_SIZES: dict[str, tuple[ScalingPoint, tuple[tuple[int, ...], ...]]] = {
+    "quick": (ScalingPoint(2, 8, 1, 16, 1), ((1, 2, 3), (8, 16), (1, 2), (1, 2))),
+    "cpu": (ScalingPoint(4, 64, 2, 256, 10), ((1, 2, 4, 8, 16), (32, 64, 128, 256), (1, 2, 4, 8), (10, 20, 40, 80))),
     "cuda": (
-        Point(32, 256, 4, 3072, 50),
+        ScalingPoint(32, 256, 4, 3072, 50),
         ((1, 2, 8, 32, 128), (64, 256, 512, 1024), (1, 4, 8, 16), (25, 50, 100, 200)),
     ),
 }
 """The fleet that all sweeps start from, and the values of each sweep."""
 
 
-def sweeps(kind: str, quick: bool) -> list[Sweep]:
+def sweeps(kind: str, quick: bool) -> list[_Sweep]:
     """What is timed on a kind of device."""
-    base, values = SIZES["quick" if quick else kind]
-    return [Sweep(name, field, sizes, base) for (name, field), sizes in zip(NAMES, values, strict=True)]
+    base, values = SCALING_SIZES["quick" if quick else kind]
+    return [_Sweep(name, field, sizes, base) for (name, field), sizes in zip(_NAMES, values, strict=True)]
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
     repeats = options.rounds(5)
     rows, lines = [], []
@@ -117,29 +117,29 @@ def run(options: Options) -> Result:
             for point, values in zip(sweep.points(), seconds.values(), strict=True)
         ]
         made = [
-            Row.of(name, values, [value / least for value, least in zip(values, each[0], strict=True)])
+            BenchRow.of(name, values, [value / least for value, least in zip(values, each[0], strict=True)])
             for name, values in zip(tasks, each, strict=True)
         ]
         rows += made
         lines += _lines(sweep, [row.ms.median for row in made if row.ms])
-    settings = {"batch": BATCH, "base": asdict(asked[0].base), "lines": [asdict(line) for line in lines]}
+    settings = {"batch": BENCH_BATCH, "base": asdict(asked[0].base), "lines": [asdict(line) for line in lines]}
     notes = tuple(map(str, lines))
-    return Result("scaling", "ms", "x the smallest", repeats, tuple(rows), settings, notes)
+    return BenchResult("scaling", "ms", "x the smallest", repeats, tuple(rows), settings, notes)
 
 
-def _epoch(point: Point, device: torch.device) -> Callable[[], object]:
-    recipes = point.scale.recipes("bp", range(point.models))
-    return epoch_of(Fleet(recipes, point.scale.load(), device))
+def _epoch(point: ScalingPoint, device: torch.device) -> Callable[[], object]:
+    resolved_runs = point.scale.resolved_runs("bp", range(point.models))
+    return epoch_of(Fleet(resolved_runs, point.scale.load(), device))
 
 
-def _lines(sweep: Sweep, ms: Sequence[float]) -> list[Line]:
+def _lines(sweep: _Sweep, ms: Sequence[float]) -> list[Line]:
     if len(ms) < 3:
         return []  # A line through two points says nothing.
     if sweep.field == "steps":
-        return [Line.through(sweep.name, "sample", [BATCH * value for value in sweep.values], ms)]
+        return [Line.through(sweep.name, "sample", [BENCH_BATCH * value for value in sweep.values], ms)]
     found = [Line.through(sweep.name, sweep.field, sweep.values, ms)]
     if sweep.field == "d":
         # Products grow with the square of the width: what should be on a line is their number.
-        counted = [count_step(point.scale.recipe("bp")).flops * point.models / 1e9 for point in sweep.points()]
+        counted = [count_step(point.scale.resolved("bp")).flops * point.models / 1e9 for point in sweep.points()]
         found.append(Line.through(sweep.name, "GFLOP", counted, ms))
     return found

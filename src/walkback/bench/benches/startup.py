@@ -11,26 +11,26 @@ from functools import partial
 
 import torch
 
-from walkback.bench.result import Bar, Options, Result, Row
+from walkback.bench.result import BenchOptions, BenchResult, BenchRow, BenchTarget
 from walkback.bench.timing import interleaved
 
 PYTHON, IMPORT, HELP = "python -c pass", "import walkback", "walkback --help"
-WORDS = {PYTHON: ("-c", "pass"), IMPORT: ("-c", "import walkback"), HELP: ("-m", "walkback", "--help")}
+_WORDS = {PYTHON: ("-c", "pass"), IMPORT: ("-c", "import walkback"), HELP: ("-m", "walkback", "--help")}
 LOADED = "import sys; from walkback.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
 
 
-def run(options: Options) -> Result:
+def run(options: BenchOptions) -> BenchResult:
     repeats = options.rounds(15)
-    tasks = {name: partial(_python, *words) for name, words in WORDS.items()}
+    tasks = {name: partial(_python, *words) for name, words in _WORDS.items()}
     seconds = interleaved(tasks, repeats, torch.device("cpu"), options.hear)
     rows = []
     for name, values in seconds.items():
         ratios = [value / base for value, base in zip(values, seconds[PYTHON], strict=True)]
-        rows.append(Row.of(name, values, ratios, [Bar("ms", most=200.0)] if name == HELP else []))
+        rows.append(BenchRow.of(name, values, ratios, [BenchTarget("ms", most=200.0)] if name == HELP else []))
     imports_torch = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=False).returncode != 0
     note = f"`walkback --help` imports {'torch, and must not' if imports_torch else 'no torch'}."
     settings = {"help_imports_torch": imports_torch}
-    return Result("startup", "ms", "x starting Python", repeats, tuple(rows), settings, (note,))
+    return BenchResult("startup", "ms", "x starting Python", repeats, tuple(rows), settings, (note,))
 
 
 def _python(*words: str) -> None:

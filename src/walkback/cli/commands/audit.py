@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 
-from walkback.cli.judging import EXIT_CODES, add_judging_arguments, thresholds_of
+from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, parse_thresholds
 from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, run_settings
 from walkback.core.errors import EXIT_UNFINISHED
 
@@ -28,22 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    grid, how, thresholds = grid_settings(args), run_settings(args), thresholds_of(args.threshold)
+    grid, how, thresholds = grid_settings(args), run_settings(args), parse_thresholds(args.threshold)
 
     from walkback.api import audit
-    from walkback.cli.progress import Bar
+    from walkback.cli.progress import ProgressBar
 
-    bar = Bar(quiet=args.quiet or args.json)
-    judging = {"thresholds": thresholds, "protocol": args.protocol, "null": args.null}
+    bar = ProgressBar(quiet=args.quiet or args.json)
+    judge_options = {"thresholds": thresholds, "protocol": args.protocol, "null": args.null}
     try:
         command = ("walkback", *sys.argv[1:])
-        found = audit(args.methods, command=command, listener=bar, **judging, **how, **grid)
+        found = audit(args.methods, command=command, listener=bar, **judge_options, **how, **grid)
     finally:
         bar.close()
-    if found.panel is None:
+    if found.table is None:
         print(f"walkback: {found} The same command with --resume goes on.", file=sys.stderr)
         return EXIT_UNFINISHED
-    print(json.dumps(found.panel.to_json(), allow_nan=False) if args.json else found)
+    print(json.dumps(found.table.to_json(), allow_nan=False) if args.json else found)
     if not args.json:
         print(f"Report: {found.page}")
-    return EXIT_CODES[found.panel.verdict]
+    return VERDICT_EXIT_CODES[found.table.verdict]

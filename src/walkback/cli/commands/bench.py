@@ -24,7 +24,7 @@ from walkback.core.errors import EXIT_DONE, InputError, unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walkback.bench.result import Bar, Result, Row, Spread
+    from walkback.bench.result import BenchResult, BenchRow, BenchTarget, Spread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +91,8 @@ def _line(entry: Any) -> str:
     return f"{entry.name:<10} {entry.summary}"
 
 
-def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]:
-    from walkback.bench.result import Options
+def _timed(name: str, args: argparse.Namespace) -> tuple[BenchResult, dict[str, Any]]:
+    from walkback.bench.result import BenchOptions
     from walkback.runs.provenance import provenance, without_paths
     from walkback.runs.train_runs import choose_device
 
@@ -105,8 +105,8 @@ def _timed(name: str, args: argparse.Namespace) -> tuple[Result, dict[str, Any]]
     }
     with _spinner(name) as hear:
         asked = {name: tuple(getattr(args, name)) for name in ("models", "methods", "archs")}
-        options = Options(args.repeats, args.device, args.quick, hear=hear, **asked)
-        result: Result = BENCHES.get(name)(options)
+        options = BenchOptions(args.repeats, args.device, args.quick, hear=hear, **asked)
+        result: BenchResult = BENCHES.get(name)(options)
     return result, {**result.to_json(), "quick": args.quick, **about}
 
 
@@ -123,7 +123,7 @@ def _spinner(name: str) -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(f"{name}: {what}")
 
 
-def _show(result: Result, document: dict[str, Any]) -> None:
+def _show(result: BenchResult, document: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -165,11 +165,11 @@ def _number(value: float, is_share: bool) -> str:
     return f"{value:.4f}" if value < 0.1 else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def _bars(row: Row, is_share: bool) -> str:
+def _bars(row: BenchRow, is_share: bool) -> str:
     return ", ".join(f"{_bar(bar, is_share)} {'met' if row.holds(bar) else 'MISSED'}" for bar in row.bars)
 
 
-def _bar(bar: Bar, is_share: bool) -> str:
+def _bar(bar: BenchTarget, is_share: bool) -> str:
     sign, value = ("<=", bar.most) if bar.least is None else (">=", bar.least)
     assert value is not None, "a bar has a bound"
     return f"{sign} {value:g} ms" if bar.on == "ms" else f"{sign} {_number(value, is_share)}"

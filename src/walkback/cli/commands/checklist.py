@@ -13,19 +13,19 @@ from pathlib import Path
 
 from walkback.core.errors import EXIT_DONE
 
-CHOICES = ("text", "md", "tex", "json")
+_CHOICES = ("text", "md", "tex", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "diagnosed runs, folders of those, or report.json files"
     parser.add_argument("cards", nargs="+", type=Path, metavar="RUN", help=what)
-    parser.add_argument("--format", choices=CHOICES, help="what to write (default: as --out ends, else text)")
+    parser.add_argument("--format", choices=_CHOICES, help="what to write (default: as --out ends, else text)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of printing")
 
 
 def run(args: argparse.Namespace) -> int:
     from walkback.cli.commands.render import find_cards
-    from walkback.core.files import explained, write_atomic
+    from walkback.core.files import friendly_os_errors, write_atomic
     from walkback.judge.card import read_card
     from walkback.report.reporting import reporting
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         print(text, end="")
         return EXIT_DONE
-    with explained(args.out.parent, "create"):
+    with friendly_os_errors(args.out.parent, "create"):
         args.out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(args.out, text.encode())
     print(args.out)
@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> int:
 
 def _form(args: argparse.Namespace) -> str:
     ending = "" if args.out is None else args.out.suffix.removeprefix(".")
-    return args.format or (ending if ending in CHOICES else "text")
+    return args.format or (ending if ending in _CHOICES else "text")

@@ -19,7 +19,7 @@ from walkback.core.errors import EXIT_DONE, unknown
 if TYPE_CHECKING:
     from walkback.data.cifar_spec import CifarSpec
 
-EMBEDDED = "embedded, nothing to download"
+_EMBEDDED = "embedded, nothing to download"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def _get(args: argparse.Namespace, root: Path) -> None:
     spec = _spec(args.name)
     if spec is None:
         if args.json or not args.quiet:
-            _print(args, {"name": args.name, "state": "embedded"}, [f"{args.name}: {EMBEDDED}"])
+            _print(args, {"name": args.name, "state": "embedded"}, [f"{args.name}: {_EMBEDDED}"])
         return
     from walkback.data.fetch import get, source_of
 
@@ -87,24 +87,24 @@ def _verify(args: argparse.Namespace, root: Path) -> None:
     if spec is None:
         _print(args, {"name": args.name, "state": "embedded"}, [f"{args.name}: embedded, nothing to verify"])
         return
-    from walkback.data.cifar import locate, read, verify
+    from walkback.data.cifar import locate_cifar, read, verify_cifar
 
-    place = locate(spec, root)
-    verify(read(spec, place), spec, place)
+    place = locate_cifar(spec, root)
+    verify_cifar(read(spec, place), spec, place)
     lines = [f"{spec.name} {array}: good, sha256 {digest}" for array, digest in spec.hashes.items()]
     _print(args, {"name": spec.name, "state": "good", "place": str(place), "sha256": dict(spec.hashes)}, lines)
 
 
 def _row(name: str, root: Path) -> dict[str, Any]:
     """What `ls` says of one data set. Nothing is hashed here: that is what `verify` is for."""
-    from walkback.data.cifar import NotFoundError, lacking, locate
+    from walkback.data.cifar import NotFoundError, lacking, locate_cifar
     from walkback.data.fetch import source_of
 
     spec = _spec(name)
     if spec is None:
         return {"name": name, "state": "embedded", "place": None, "source": None}
     try:
-        place = locate(spec, root)
+        place = locate_cifar(spec, root)
     except NotFoundError:
         return {"name": name, "state": "absent", "place": None, "source": None}
     damaged = place.is_dir() and lacking(spec, place)
@@ -115,7 +115,7 @@ def _row(name: str, root: Path) -> dict[str, Any]:
 def _words(row: dict[str, Any]) -> str:
     match row["state"]:
         case "embedded":
-            return EMBEDDED
+            return _EMBEDDED
         case "absent":
             return f"absent; get it with `walkback data get {row['name']}`"
         case "damaged":
@@ -126,19 +126,19 @@ def _words(row: dict[str, Any]) -> str:
 
 def _known() -> list[str]:
     from walkback.data.catalog import DATA_SETS
-    from walkback.data.cifar_spec import SPECS
+    from walkback.data.cifar_spec import CIFAR_SPECS
 
-    return sorted({*SPECS, *DATA_SETS.names()})
+    return sorted({*CIFAR_SPECS, *DATA_SETS.names()})
 
 
 def _spec(name: str) -> CifarSpec | None:
     """How to get the data set `name`; None when it is embedded in the package."""
-    from walkback.data.cifar_spec import SPECS
+    from walkback.data.cifar_spec import CIFAR_SPECS
 
     known = _known()
     if name not in known:
         raise unknown("data set", name, known)
-    return SPECS.get(name)
+    return CIFAR_SPECS.get(name)
 
 
 def _print(args: argparse.Namespace, facts: dict[str, Any], lines: list[str]) -> None:

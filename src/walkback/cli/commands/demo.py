@@ -15,8 +15,8 @@ from typing import Any
 
 from walkback.core.errors import EXIT_DONE
 
-METHODS = ("bp", "fa:site=input", "dfa:site=input", "dfa:scale=unit_error,site=input")
-ARCH, DATA, EPOCHS, LR, SEED = "resmlp:d=64", "prototypes", 12, 0.01, 42
+DEMO_METHODS = ("bp", "fa:site=input", "dfa:site=input", "dfa:scale=unit_error,site=input")
+ARCH, DATA, _EPOCHS, LR, SEED = "resmlp:d=64", "prototypes", 12, 0.01, 42
 # Ten times the usual learning rate: what takes DFA 100 epochs on CIFAR shows here within 1,200 steps.
 
 
@@ -28,19 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from walkback.api import audit
-    from walkback.cli.progress import Bar
+    from walkback.cli.progress import ProgressBar
 
-    bar = Bar(quiet=args.quiet or args.json)
-    settings: dict[str, Any] = {"arch": ARCH, "data": DATA, "seeds": SEED, "epochs": EPOCHS, "lr": LR}
+    bar = ProgressBar(quiet=args.quiet or args.json)
+    settings: dict[str, Any] = {"arch": ARCH, "data": DATA, "seeds": SEED, "epochs": _EPOCHS, "lr": LR}
     command = ("walkback", *sys.argv[1:])
     try:
         # Going on is always right here: the runs are the demo's own, and a second demo shows the same table.
-        found = audit(METHODS, out=args.out, resume=True, device="cpu", command=command, listener=bar, **settings)
+        found = audit(DEMO_METHODS, out=args.out, resume=True, device="cpu", command=command, listener=bar, **settings)
     finally:
         bar.close()
-    assert found.panel is not None, "without a time limit every run is finished"
+    assert found.table is not None, "without a time limit every run is finished"
     if args.json:
-        cards = {card["provenance"]["run"]: card for row in found.panel.rows for card in row.cards}
+        cards = {card["provenance"]["run"]: card for row in found.table.rows for card in row.cards}
         for result in found.results:
             card = cards.get(result.run)
             verdicts = {"verdict": card["verdict"], "verdicts": _outcomes(card)} if card else {}

@@ -16,7 +16,7 @@ import argparse
 import json
 from pathlib import Path
 
-from walkback.cli.judging import EXIT_CODES, add_judging_arguments, judging_of
+from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, judging_of
 from walkback.core.errors import InputError
 
 
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _runs(args: argparse.Namespace) -> int:
     from walkback.auditing.diagnose_runs import diagnose_runs
-    from walkback.auditing.measure_run import Laboratory
-    from walkback.cli.progress import Bar
-    from walkback.judge.audit_table import worst
+    from walkback.auditing.measure_run import RunMeasurer
+    from walkback.cli.progress import ProgressBar
+    from walkback.judge.audit_table import worst_outcome
     from walkback.runs.store import find_runs
     from walkback.runs.train_runs import choose_device
 
@@ -63,15 +63,15 @@ def _runs(args: argparse.Namespace) -> int:
                 f"There is no run in {given}. A run is a folder with a run.json; `walkback train` makes them."
             )
         paths += found
-    laboratory = Laboratory(args.data_root, choose_device(args.device))
-    bar, verdicts = Bar(quiet=args.json), []
+    measurer = RunMeasurer(args.data_root, choose_device(args.device))
+    bar, verdicts = ProgressBar(quiet=args.json), []
     try:
-        for report in diagnose_runs(paths, judging_of(args), laboratory, bar):
+        for report in diagnose_runs(paths, judging_of(args), measurer, bar):
             verdicts.append(report.verdict)
             print(json.dumps(report.to_json(), allow_nan=False) if args.json else f"{report}\n")
     finally:
         bar.close()
-    return EXIT_CODES[worst(verdicts)]
+    return VERDICT_EXIT_CODES[worst_outcome(verdicts)]
 
 
 def _model(args: argparse.Namespace) -> int:
@@ -81,16 +81,16 @@ def _model(args: argparse.Namespace) -> int:
     from walkback.auditing.diagnose_model import diagnose_model
     from walkback.runs.train_runs import choose_device
 
-    judging, device = judging_of(args), choose_device(args.device)
-    model = load_model.model(args.model, args.checkpoint, device)
-    batches = load_model.batches(args.data, args.data_root, device)
+    judge_options, device = judging_of(args), choose_device(args.device)
+    model = load_model.load_model(args.model, args.checkpoint, device)
+    batches = load_model.load_batches(args.data, args.data_root, device)
     accuracies = {"headline_acc": args.headline_acc, "frozen_baseline_acc": args.frozen_acc, "bp_acc": args.bp_acc}
     blocks = args.blocks[0] if len(args.blocks) == 1 else args.blocks
     report = diagnose_model(
         model,
         batches,
         accuracies,
-        judging,
+        judge_options,
         method_name=args.name or args.model,
         notes="" if args.checkpoint is None else f"checkpoint {args.checkpoint}",
         credit=None,
@@ -101,4 +101,4 @@ def _model(args: argparse.Namespace) -> int:
     print(json.dumps(report.to_json(), allow_nan=False) if args.json else report)
     if args.out:
         report.save(args.out)
-    return EXIT_CODES[report.verdict]
+    return VERDICT_EXIT_CODES[report.verdict]

@@ -15,7 +15,7 @@ from pathlib import Path
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, WalkbackError
 from walkback.core.machine import cores
 
-Finding = tuple[bool, str]
+_Finding = tuple[bool, str]
 """Whether all is well, and what was seen."""
 
 FLOAT32_ERROR = 1e-5
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    checks: dict[str, Callable[[], Finding]] = {
+    checks: dict[str, Callable[[], _Finding]] = {
         "walkback": _walkback,
         "python": _python,
         "torch": _torch,
@@ -53,42 +53,42 @@ def _mark(good: bool) -> str:
     return "ok  " if good else "FAIL"
 
 
-def _walkback() -> Finding:
+def _walkback() -> _Finding:
     from walkback.core.version import __version__
 
     return True, __version__
 
 
-def _python() -> Finding:
+def _python() -> _Finding:
     return sys.version_info >= (3, 11), f"{platform.python_version()} (3.11 or newer is needed)"
 
 
-def _torch() -> Finding:
+def _torch() -> _Finding:
     version = importlib.metadata.version("torch")
     enough = tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= (2, 6)
     return enough, f"{version} (2.6 or newer is needed)"
 
 
-def _device() -> Finding:
+def _device() -> _Finding:
     import torch
 
-    from walkback.runs.provenance import describe
+    from walkback.runs.provenance import describe_device
     from walkback.runs.train_runs import choose_device
 
-    return True, f"{describe(choose_device('auto'))}; {cores()} cores, torch uses {torch.get_num_threads()}"
+    return True, f"{describe_device(choose_device('auto'))}; {cores()} cores, torch uses {torch.get_num_threads()}"
 
 
-def _precision() -> Finding:
+def _precision() -> _Finding:
     """How far float32 is from float64 on the device, in a product and in a convolution: TF32 would show in either."""
     import torch
     from torch.nn.functional import conv2d
 
     from walkback.core.random_streams import generator
     from walkback.runs.train_runs import choose_device
-    from walkback.training.driver import prepare
+    from walkback.training.driver import set_exact_arithmetic
 
     device, draws = choose_device("auto"), generator(0, "doctor")
-    prepare(device)
+    set_exact_arithmetic(device)
 
     def error(multiply: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> float:
         factors = [torch.randn(shape, generator=draws).to(device) for shape in shapes]
@@ -101,7 +101,7 @@ def _precision() -> Finding:
     return max(product, convolution) < FLOAT32_ERROR, f"{seen}; TF32 only where a run asks (--precision tf32)"
 
 
-def _step() -> Finding:
+def _step() -> _Finding:
     """One real step of a tiny fleet on the device: vmap, fused AdamW and, on a GPU, graph capture."""
     from walkback.core.configuration import grid
     from walkback.runs.train_runs import choose_device
@@ -109,29 +109,29 @@ def _step() -> Finding:
     from walkback.training.resolved_run import resolve
 
     configs = grid(["bp", "bp:shell=bp"], arch="resmlp:d=8,depth=1", data="prototypes:train=64,test=64", batch=64)
-    recipes = [resolve(config) for config in configs]
-    fleet = Fleet(recipes, recipes[0].source.load(None), choose_device("auto"))
+    resolved_runs = [resolve(config) for config in configs]
+    fleet = Fleet(resolved_runs, resolved_runs[0].source.load(None), choose_device("auto"))
     losses = [log["loss"] for log in fleet.train_epoch(lambda _: None)]
     return all(0 < loss < 10 for loss in losses), f"a fleet of two trains (losses {losses[0]:.2f}, {losses[1]:.2f})"
 
 
-def _data(root: Path | None) -> Finding:
+def _data(root: Path | None) -> _Finding:
     from walkback.data import cifar
-    from walkback.data.cifar_spec import SPECS
+    from walkback.data.cifar_spec import CIFAR_SPECS
     from walkback.data.where import data_root
 
     folder = data_root(root)
     states = []
-    for name, spec in SPECS.items():
+    for name, spec in CIFAR_SPECS.items():
         try:
-            cifar.locate(spec, folder)
+            cifar.locate_cifar(spec, folder)
             states.append(f"{name} present")
         except cifar.NotFoundError:
             states.append(f"{name} absent")
     return True, f"{', '.join(states)} in {folder}; prototypes is embedded"
 
 
-def _disk() -> Finding:
+def _disk() -> _Finding:
     free = shutil.disk_usage(Path.cwd()).free
     writable = os.access(Path.cwd(), os.W_OK)
     return writable and free > 2**30, f"{free / 2**30:.0f} GiB free here{'' if writable else ', but not writable'}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, InputError
 
 if TYPE_CHECKING:
-    from walkback.linting.engine import Outcome
+    from walkback.linting.engine import LintOutcome
     from walkback.linting.rule import Rule
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from walkback.linting.engine import lint
-    from walkback.linting.rule import chosen, codes, rules
+    from walkback.linting.rule import chosen_rules, codes, rules
 
     if args.explain is not None:
         wanted = [rules()[code] for code in sorted(codes(args.explain))] or list(rules().values())
@@ -43,14 +43,14 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_DONE
     if not args.paths:
         raise InputError("No path was given. Name the files or folders to check, or --explain for the list of codes.")
-    outcome = lint(args.paths, chosen(args.select, args.ignore))
+    outcome = lint(args.paths, chosen_rules(args.select, args.ignore))
     print(json.dumps(_document(outcome), allow_nan=False) if args.json else _text(outcome))
     if outcome.findings:
         return EXIT_WALKED_BACK
     return EXIT_UNFINISHED if outcome.unreadable else EXIT_DONE
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: LintOutcome) -> str:
     lines = [f"{finding.where()} {finding.code} {finding.message}" for finding in outcome.findings]
     lines += [f"{file.path}: not checked: {file.reason}" for file in outcome.unreadable]
     counts = [f"{_many(len(outcome.findings), 'finding')} in {_many(outcome.files, 'file')}"]
@@ -63,7 +63,7 @@ def _many(count: int, what: str) -> str:
     return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
+def _document(outcome: LintOutcome) -> dict[str, Any]:
     from walkback.linting.rule import rules
 
     findings = [

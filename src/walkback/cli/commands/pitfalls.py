@@ -18,7 +18,7 @@ from walkback.core.errors import EXIT_DONE, EXIT_WALKED_BACK
 
 if TYPE_CHECKING:
     from walkback.core.catalog import Entry
-    from walkback.pitfalls.case import Outcome
+    from walkback.pitfalls.case import PitfallOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,16 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.pitfalls.case import chosen, reproduce
+    from walkback.pitfalls.case import chosen_pitfalls, reproduce_pitfall
 
-    wanted = chosen(args.numbers)
+    wanted = chosen_pitfalls(args.numbers)
     if args.list:
         for number, entry in wanted.items():
             print(json.dumps(_facts(number, entry)) if args.json else f"{number:>2}  {entry.summary}")
         return EXIT_DONE
     done = 0
     for number, entry in wanted.items():
-        outcome = reproduce(entry)
+        outcome = reproduce_pitfall(entry)
         done += outcome.reproduces
         if args.json:
             print(json.dumps({**_facts(number, entry), **outcome.to_json()}, allow_nan=False), flush=True)
@@ -54,7 +54,7 @@ def _facts(number: int, entry: Entry) -> dict[str, Any]:
     return {"number": number, "name": entry.name, "summary": entry.summary, **ways, "lint": codes}
 
 
-def _text(number: int, entry: Entry, outcome: Outcome) -> str:
+def _text(number: int, entry: Entry, outcome: PitfallOutcome) -> str:
     word = "reproduces" if outcome.reproduces else "DOES NOT REPRODUCE"
     size = f"{_shown(outcome.size)} {outcome.unit}, {word} (stated: at least {outcome.expected:g})"
     name = entry.name.partition("_")[2].replace("_", " ")

@@ -14,20 +14,20 @@ from pathlib import Path
 
 from walkback.core.errors import EXIT_DONE, InputError
 
-CHOICES = ("md", "tex", "html", "json")
+_CHOICES = ("md", "tex", "html", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "report.json files, folders with one, or folders of those"
     parser.add_argument("cards", nargs="+", type=Path, metavar="RUN_OR_CARD", help=what)
-    parser.add_argument("--format", nargs="+", choices=CHOICES, default=("md", "tex", "html"), help="what to write")
+    parser.add_argument("--format", nargs="+", choices=_CHOICES, default=("md", "tex", "html"), help="what to write")
     parser.add_argument("--out", type=Path, help="folder for the files (default: beside each card)")
     parser.add_argument("--stdout", action="store_true", help="print one card in one format; write nothing")
 
 
 def run(args: argparse.Namespace) -> int:
     from walkback.auditing.audit_files import OVERVIEW, read_overview, write_overview
-    from walkback.core.files import explained, write_atomic
+    from walkback.core.files import friendly_os_errors, write_atomic
     from walkback.judge.card import read_card
     from walkback.report.formats import render
 
@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     if args.stdout:
         print(render(cards[paths[0]], forms[0]), end="")
         return EXIT_DONE
-    targets = plan(paths, args.out)
+    targets = _plan(paths, args.out)
     if args.out:
-        with explained(args.out, "create"):
+        with friendly_os_errors(args.out, "create"):
             args.out.mkdir(parents=True, exist_ok=True)
     for path, card in cards.items():
         for form in forms:
@@ -84,7 +84,7 @@ def find_cards(given: Path) -> list[Path]:
     return found
 
 
-def plan(paths: Sequence[Path], out: Path | None) -> dict[Path, Path]:
+def _plan(paths: Sequence[Path], out: Path | None) -> dict[Path, Path]:
     """Where each card's files go, without their endings; two cards never share a name."""
     from walkback.report.save import CARD
 

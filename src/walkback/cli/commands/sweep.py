@@ -32,9 +32,9 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 if TYPE_CHECKING:
     import torch
 
-    from walkback.runs.train_runs import Options
+    from walkback.runs.train_runs import TrainOptions
     from walkback.sweeping.executor import Executor
-    from walkback.training.planning.fleet_plan import Group
+    from walkback.training.planning.fleet_plan import FleetGroup
     from walkback.training.planning.load_balance import Workers
 
 
@@ -64,16 +64,16 @@ def run(args: argparse.Namespace) -> int:
     slurm, memory = slurm_settings(args.slurm), memory_of(args.memory)
 
     from walkback.core.machine import cores
-    from walkback.runs.train_runs import Options, choose_device
+    from walkback.runs.train_runs import TrainOptions, choose_device
     from walkback.sweeping.executor import threads
     from walkback.sweeping.grid_file import read_grid
-    from walkback.sweeping.sweep import jobs_of, recipes_of, shared_memory, sweep
+    from walkback.sweeping.sweep import jobs_of, run_sweep, runs_of_grid, shared_memory
     from walkback.training.planning.load_balance import ALONE, Workers
 
-    recipes = recipes_of(read_grid(args.grid))
+    resolved_runs = runs_of_grid(read_grid(args.grid))
     command = ("walkback", *sys.argv[1:])
     paths = {"out": args.out, "data_root": args.data_root}
-    options = Options(resume=True, device=args.device, memory=memory, command=command, **paths)
+    options = TrainOptions(resume=True, device=args.device, memory=memory, command=command, **paths)
     at_once = args.jobs
     workers = ALONE
     if args.executor == "local":
@@ -82,16 +82,16 @@ def run(args: argparse.Namespace) -> int:
         options = shared_memory(options, -(-at_once // max(gpus, 1)))
         workers = Workers(at_once, in_turns=gpus == 1)
     if args.dry_run:
-        return _dry_run(jobs_of(recipes, options, at_once), args.json, workers)
+        return _dry_run(jobs_of(resolved_runs, options, at_once), args.json, workers)
 
     from rich.console import Console
 
     from walkback.cli.progress import result_table
-    from walkback.cli.sweeping import SweepBar
+    from walkback.cli.sweeping import SweepProgressBar
 
-    bar = SweepBar(args.quiet or args.json, workers)
+    bar = SweepProgressBar(args.quiet or args.json, workers)
     try:
-        swept = sweep(recipes, options, _executor(args, options, at_once, slurm), at_once, bar)
+        swept = run_sweep(resolved_runs, options, _executor(args, options, at_once, slurm), at_once, bar)
     finally:
         bar.close()
     if args.json:
@@ -108,14 +108,14 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE if swept.is_done else EXIT_UNFINISHED
 
 
-def _dry_run(groups: Sequence[Group], as_json: bool, workers: Workers) -> int:
+def _dry_run(groups: Sequence[FleetGroup], as_json: bool, workers: Workers) -> int:
     if not as_json:
         from walkback.cli.progress import print_plan
 
         print_plan(groups, False, workers)
         return EXIT_DONE
     for job, group in enumerate(groups, start=1):
-        runs = {"methods": [r.method for r in group.recipes], "runs": [r.name for r in group.recipes]}
+        runs = {"methods": [r.method for r in group.resolved_runs], "runs": [r.name for r in group.resolved_runs]}
         print(json.dumps({"job": job, **group.costs, **runs}))
     return EXIT_DONE
 
@@ -140,7 +140,7 @@ def _gpus(device: torch.device) -> int:
     return torch.cuda.device_count() if device.type == "cuda" else 0
 
 
-def _executor(args: argparse.Namespace, options: Options, at_once: int | None, slurm: dict[str, Any]) -> Executor:
+def _executor(args: argparse.Namespace, options: TrainOptions, at_once: int | None, slurm: dict[str, Any]) -> Executor:
     if args.executor == "slurm":
         from walkback.sweeping.slurm_executor import SlurmExecutor
 

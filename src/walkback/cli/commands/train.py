@@ -38,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from walkback.cli.progress import Bar, result_table
+    from walkback.cli.progress import ProgressBar, result_table
 
-    bar = Bar(quiet=args.quiet or args.json)
+    bar = ProgressBar(quiet=args.quiet or args.json)
     try:
         command = ["walkback", *sys.argv[1:]]
         results = train(args.method, command=command, listener=bar, watch=args.watch, **how, **common)
@@ -62,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _dry_run(args: argparse.Namespace, configs: list[RunConfig]) -> int:
     from walkback.cli.progress import print_plan
-    from walkback.runs.train_runs import Options, plan_rest, refuse_twins
+    from walkback.runs.train_runs import TrainOptions, plan_unfinished, refuse_duplicates
     from walkback.training.resolved_run import resolve
 
-    recipes = [resolve(config) for config in configs]
-    refuse_twins(recipes)
-    options = Options(args.out, args.resume, args.device, args.driver, memory=memory_of(args.memory))
-    print_plan(plan_rest(recipes, options), as_json=args.json)
+    resolved_runs = [resolve(config) for config in configs]
+    refuse_duplicates(resolved_runs)
+    options = TrainOptions(args.out, args.resume, args.device, args.driver, memory=memory_of(args.memory))
+    print_plan(plan_unfinished(resolved_runs, options), as_json=args.json)
     return EXIT_DONE

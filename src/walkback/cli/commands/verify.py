@@ -15,7 +15,7 @@ from pathlib import Path
 
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK
 
-EXIT_CODES = {"confirmed": EXIT_DONE, "refuted": EXIT_WALKED_BACK, "not_measured": EXIT_UNFINISHED}
+_EXIT_CODES = {"confirmed": EXIT_DONE, "refuted": EXIT_WALKED_BACK, "not_measured": EXIT_UNFINISHED}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.auditing.verify import verify
+    from walkback.auditing.verify import verify_card
     from walkback.runs.train_runs import choose_device
 
-    found = verify(args.report, args.bundle, data_root=args.data_root, device=choose_device(args.device))
+    found = verify_card(args.report, args.bundle, data_root=args.data_root, device=choose_device(args.device))
     print(json.dumps(found.to_json(), allow_nan=False) if args.json else found)
-    return EXIT_CODES[found.outcome]
+    return _EXIT_CODES[found.outcome]

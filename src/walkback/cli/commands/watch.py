@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from walkback.watching.follow import State
 
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 32
-SHOWN = {
+WATCH_WIDTH = 32
+_SHOWN = {
     "loss": "training loss",
     "train_acc": "training accuracy",
     "test_acc": "test accuracy",
@@ -38,7 +38,7 @@ SHOWN = {
     "grad_top": "|g_L| @128 (D2)",
     "direction": "direction",
 }
-BY_LAYER = {"hidden": "|h_l|", "grad": "|g_l| @128", "cosine": "cosine with the credit"}
+_BY_LAYER = {"hidden": "|h_l|", "grad": "|g_l| @128", "cosine": "cosine with the credit"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,11 +110,11 @@ def _page(state: State) -> RenderableType:
     table.add_column("")
     table.add_column("now", justify="right")
     table.add_column("course")
-    for name, label in SHOWN.items():
+    for name, label in _SHOWN.items():
         values = [row.get(name) for row in state.rows]
         if any(value is not None for value in values):
             table.add_row(label, _number(last.get(name)), sparkline(values))
-    for name, label in BY_LAYER.items():
+    for name, label in _BY_LAYER.items():
         values = last.get(name) or []
         if values:
             ends = f"{_number(values[0])} to {_number(values[-1])}"
@@ -151,9 +151,9 @@ def sparkline(values: Sequence[Any]) -> str:
 
 def _thinned(values: Sequence[Any]) -> list[Any]:
     """Evenly chosen, the first and the last among them."""
-    if len(values) <= WIDTH:
+    if len(values) <= WATCH_WIDTH:
         return list(values)
-    return [values[round(place * (len(values) - 1) / (WIDTH - 1))] for place in range(WIDTH)]
+    return [values[round(place * (len(values) - 1) / (WATCH_WIDTH - 1))] for place in range(WATCH_WIDTH)]
 
 
 def _number(value: Any) -> str:

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 from torch.func import grad
 
-from walkback.core.settings import at_least
+from walkback.core.settings import require_at_least
 from walkback.credit import bridge
 from walkback.credit.rule import UNRELATED, CreditRule, Credits, Label, Logs
 from walkback.credit.trace import Trace
@@ -48,9 +48,9 @@ class CreditBridge(CreditRule):
     consistency_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        bridge.check(self.width, self.bridge_lr, "credit_bridge")
+        bridge.check_bridge(self.width, self.bridge_lr, "credit_bridge")
         for name in ("value_weight", "gradient_weight", "consistency_weight"):
-            at_least(getattr(self, name), 0, f"{name} of credit_bridge")
+            require_at_least(getattr(self, name), 0, f"{name} of credit_bridge")
 
     @property
     def own_lr(self) -> float:
@@ -67,7 +67,7 @@ class CreditBridge(CreditRule):
         return (*(UNRELATED,) * depth, bridge.FITTED)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        return credit_through(self.valuer(state, trace), net, trace), {}
+        return credit_through_value(self.valuer(state, trace), net, trace), {}
 
     def own_loss(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Tensor, Logs]:
         value = self.valuer(state, trace)
@@ -102,7 +102,7 @@ class CreditBridge(CreditRule):
         return value
 
 
-def credit_through(value: ValueMap, net: Network, trace: Trace) -> Credits:
+def credit_through_value(value: ValueMap, net: Network, trace: Trace) -> Credits:
     """The gradient of each sample's value in h_0..h_L, whatever it is that values them."""
     states = torch.stack(trace.states)
     t = bridge.times(net, states)

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.func import vjp
 
 from walkback.core.errors import InputError
-from walkback.core.settings import above, at_least
+from walkback.core.settings import require_above, require_at_least
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule, Credits, Label, Logs, dynamic
 from walkback.credit.trace import Trace, softmax_error
@@ -58,11 +58,11 @@ class EquilibriumPropagation(CreditRule):
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, Tensor):  # Inside a step it is one, and was checked before.
-            above(self.beta, 0, "beta of ep")
-            above(self.eta, 0, "eta of ep")
+            require_above(self.beta, 0, "beta of ep")
+            require_above(self.eta, 0, "eta of ep")
             if self.eta > 1:
                 raise InputError(f"eta of ep is {self.eta}; expected at most 1, a full step.")
-        at_least(self.steps, 1, "steps of ep")
+        require_at_least(self.steps, 1, "steps of ep")
 
     def refuses(self, net: Network) -> str | None:
         if net.in_training() is not net:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from torch import Generator
 
-from walkback.core.settings import later
+from walkback.core.settings import omitted_at_default
 from walkback.credit.feedback import RandomFeedback, mix, refuses_tokens
 from walkback.credit.rule import EXACT, UNRELATED, Credits, Label, Logs
 from walkback.credit.trace import Trace
@@ -25,7 +25,7 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class FeedbackAlignment(RandomFeedback):
-    credit_tokens: Literal["own", "broadcast"] = later("own")
+    credit_tokens: Literal["own", "broadcast"] = omitted_at_default("own")
     """Below the top each token gets its own credit, or an equal share of all tokens'."""
 
     def refuses(self, net: Network) -> str | None:

@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor
 from torch.func import jvp
 
-from walkback.core.settings import at_least
+from walkback.core.settings import require_at_least
 from walkback.credit import perturb
 from walkback.credit.rule import CreditRule, Credits, Logs
 from walkback.credit.trace import Trace
@@ -38,10 +38,10 @@ class ForwardGradient(CreditRule):
     """Directions averaged for each sample and layer."""
 
     def __post_init__(self) -> None:
-        at_least(self.draws, 1, "draws of forward_gradient")
+        require_at_least(self.draws, 1, "draws of forward_gradient")
 
     def refuses(self, net: Network) -> str | None:
-        return perturb.refusal(net)
+        return perturb.perturbation_refusal(net)
 
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
         return perturb.directions(net, batch, self.draws, generator)

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.core.settings import above
+from walkback.core.settings import require_above
 from walkback.credit.rule import EXACT, LEARNED, UNRELATED, CreditRule, Credits, Label, Logs
 from walkback.credit.trace import Trace, softmax_error
 from walkback.nets import layers
@@ -36,7 +36,7 @@ class LocalHeads(CreditRule):
     """Learning rate of the auxiliary classifiers."""
 
     def __post_init__(self) -> None:
-        above(self.aux_lr, 0, "aux_lr of local")
+        require_above(self.aux_lr, 0, "aux_lr of local")
 
     @property
     def own_lr(self) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from walkback.core.settings import above, at_least
+from walkback.core.settings import require_above, require_at_least
 from walkback.credit import perturb
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule, Credits, Logs, dynamic
@@ -36,11 +36,11 @@ class NodePerturbation(CreditRule):
 
     def __post_init__(self) -> None:
         if not isinstance(self.sigma, Tensor):  # Inside a step it is one, and was checked before.
-            above(self.sigma, 0, "sigma of node_perturbation")
-        at_least(self.draws, 1, "draws of node_perturbation")
+            require_above(self.sigma, 0, "sigma of node_perturbation")
+        require_at_least(self.draws, 1, "draws of node_perturbation")
 
     def refuses(self, net: Network) -> str | None:
-        return perturb.refusal(net)
+        return perturb.perturbation_refusal(net)
 
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
         return perturb.directions(net, batch, self.draws, generator)

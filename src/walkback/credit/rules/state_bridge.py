@@ -40,7 +40,7 @@ class StateBridge(CreditRule):
     bridge_lr: float = 1e-3
 
     def __post_init__(self) -> None:
-        bridge.check(self.width, self.bridge_lr, "state_bridge")
+        bridge.check_bridge(self.width, self.bridge_lr, "state_bridge")
 
     @property
     def own_lr(self) -> float:
@@ -56,7 +56,7 @@ class StateBridge(CreditRule):
         return (*(UNRELATED,) * depth, EXACT if self.form == "residual" else bridge.FITTED)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        return credit_through(self.predictor(state, trace), net, params, trace), {}
+        return credit_through_map(self.predictor(state, trace), net, params, trace), {}
 
     def own_loss(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Tensor, Logs]:
         """Squared error relative to h_L's own square, over samples and layers: predicting zero has error 1."""
@@ -77,7 +77,7 @@ class StateBridge(CreditRule):
         return predict
 
 
-def credit_through(predict: StateMap, net: Network, params: Leaves, trace: Trace) -> Credits:
+def credit_through_map(predict: StateMap, net: Network, params: Leaves, trace: Trace) -> Credits:
     """The gradient of each sample's loss(head(predict(h, t)), y) in h_0..h_L, whatever it is that predicts h_L."""
     head, states = part(params, "head"), torch.stack(trace.states)
     t = bridge.times(net, states)

@@ -12,10 +12,10 @@ from walkback.data.images import Cifar
 
 
 @dataclass(frozen=True)
-class Cifar100(Cifar):
+class _Cifar100(Cifar):
     spec = CIFAR100
     mean = (0.5071, 0.4865, 0.4409)
     std = (0.2673, 0.2564, 0.2762)
 
 
-DATA_SET = Cifar100
+DATA_SET = _Cifar100

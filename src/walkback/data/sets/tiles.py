@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkback.core.settings import at_least
+from walkback.core.settings import require_at_least
 from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.data.sets.prototypes import Prototypes
 
@@ -29,7 +29,7 @@ class Tiles(CatalogSource):
     task_seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least(self.side, 1, "side of tiles")
+        require_at_least(self.side, 1, "side of tiles")
         self._vectors()
 
     @property

@@ -15,7 +15,7 @@ from walkback.linting.meaning import is_cosine
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-CALLS = {"abs", "torch.abs", "numpy.abs", "math.fabs", "numpy.fabs"}
+_CALLS = {"abs", "torch.abs", "numpy.abs", "math.fabs", "numpy.fabs"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -29,7 +29,7 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _taken(source: Source, call: ast.Call) -> ast.expr | None:
-    if source.calls(call) in CALLS:
+    if source.calls(call) in _CALLS:
         return call.args[0] if call.args else None
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("abs", "abs_") and not source.calls(call):
         return call.func.value

@@ -11,14 +11,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.names import HELD_OUT, all_words, label, label_words, words
+from walkback.linting.names import HELD_OUT, all_words, label_words, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 SCORES = {"acc", "accs", "accuracy", "accuracies", "loss", "losses", "error", "score", "scores", "top1"}
 PICKS = {"max", "min", "sorted", "numpy.max", "numpy.min", "numpy.argmax", "numpy.argmin"}
 PICKS |= {"torch.argmax", "torch.argmin"}
-KEEPS = {"torch.save", "copy.deepcopy"}
+_KEEPS = {"torch.save", "copy.deepcopy"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -31,8 +31,11 @@ def find(source: Source) -> Iterator[Hit]:
             case ast.Call() if source.calls(node) in PICKS and node.args and _is_kept_as_result(source, node):
                 if any(_is_test(source, part) for part in node.args):
                     yield node, "the extreme of test results is taken: the number is a maximum, not a measurement"
-            case ast.Assign(targets=[ast.Name(id=name)]) if words(name) & {"best"} and words(name) & {"seed", "seeds"}:
-                if any(source.calls(n) in PICKS or label(n) == "argsort" for n in ast.walk(node.value)):
+            case ast.Assign(targets=[ast.Name(id=name)]) if name_words(name) & {"best"} and name_words(name) & {
+                "seed",
+                "seeds",
+            }:
+                if any(source.calls(n) in PICKS or name_of(n) == "argsort" for n in ast.walk(node.value)):
                     yield node, "seeds are chosen by their results: report every seed that was run"
 
 
@@ -58,7 +61,7 @@ def _keeps(source: Source, node: ast.If) -> bool:
         for inner in ast.walk(statement):
             if isinstance(inner, ast.Assign) and any(label_words(target) & {"best"} for target in inner.targets):
                 return True
-            if source.calls(inner) in KEEPS:
+            if source.calls(inner) in _KEEPS:
                 return True
     return False
 
@@ -71,7 +74,9 @@ def _is_kept_as_result(source: Source, call: ast.Call) -> bool:
         if isinstance(outer, ast.Assign):
             return any(label_words(target) & {"best"} for target in outer.targets)
         if isinstance(outer, ast.stmt):
-            return isinstance(outer, ast.Return) and bool(words(getattr(source.scope(call), "name", "")) & {"best"})
+            return isinstance(outer, ast.Return) and bool(
+                name_words(getattr(source.scope(call), "name", "")) & {"best"}
+            )
     return False
 
 

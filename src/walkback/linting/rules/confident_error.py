@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import holds, is_dtype, measures
-from walkback.linting.names import constant, label, label_words
+from walkback.linting.names import constant, label_words, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
@@ -41,7 +41,7 @@ def _is_rows(source: Source, rows: ast.expr) -> bool:
 
 def _is_softmax(source: Source, node: ast.expr) -> bool:
     def test(part: ast.expr) -> bool | None:
-        if isinstance(part, ast.Call) and (source.calls(part) == "torch.softmax" or label(part) == "softmax"):
+        if isinstance(part, ast.Call) and (source.calls(part) == "torch.softmax" or name_of(part) == "softmax"):
             return not _is_double(source, part)
         if isinstance(part, ast.Name) and label_words(part) & PROBABILITIES and not source.bindings(part, part.id):
             return True
@@ -59,7 +59,7 @@ def _is_double(source: Source, call: ast.Call) -> bool:
     named = [node for node in ast.walk(call) if isinstance(node, ast.Name)]
     made = [binding.value for node in named for binding in source.bindings(node, node.id) if binding.value is not None]
     parts = [part for whole in (call, *made) for part in ast.walk(whole) if isinstance(part, ast.expr)]
-    return any(label(part) == "double" or is_dtype(source, part, "float64") for part in parts)
+    return any(name_of(part) == "double" or is_dtype(source, part, "float64") for part in parts)
 
 
 def _is_one_hot(source: Source, node: ast.expr) -> bool:

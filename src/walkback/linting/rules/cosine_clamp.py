@@ -13,12 +13,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import COSINE_CALL, cosine_instance, is_dtype, is_gradient, number
-from walkback.linting.names import argument, label
+from walkback.linting.meaning import COSINE_CALL, cosine_instance, is_dtype, is_gradient, number_of
+from walkback.linting.names import argument, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-HARMLESS = 1e-12
+_HARMLESS = 1e-12
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -30,8 +30,8 @@ def find(source: Source) -> Iterator[Hit]:
             eps = argument(call, 3, "eps")
         else:
             continue
-        value = number(source, eps) if eps is not None else 1e-8
-        if value is None or value <= HARMLESS:
+        value = number_of(source, eps) if eps is not None else 1e-8
+        if value is None or value <= _HARMLESS:
             continue
         sides = [side for side in (argument(call, 0, "x1"), argument(call, 1, "x2")) if side is not None]
         if sides and any(is_gradient(source, side) for side in sides):
@@ -43,7 +43,9 @@ def find(source: Source) -> Iterator[Hit]:
 def _is_double(source: Source, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return False
-    return label(node) == "double" or (label(node) == "to" and is_dtype(source, argument(node, 0, "dtype"), "float64"))
+    return name_of(node) == "double" or (
+        name_of(node) == "to" and is_dtype(source, argument(node, 0, "dtype"), "float64")
+    )
 
 
 RULE = Rule.of("WB002", __doc__, find)

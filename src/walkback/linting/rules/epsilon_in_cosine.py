@@ -12,13 +12,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import is_gradient, is_norm, measures, number
-from walkback.linting.names import argument, label
+from walkback.linting.meaning import is_gradient, is_norm, measures, number_of
+from walkback.linting.names import argument, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-HARMLESS = 1e-12
-LARGEST = 1e-2
+_HARMLESS = 1e-12
+_LARGEST = 1e-2
 CLAMPS = {"torch.clamp", "torch.clamp_min", "torch.maximum", "numpy.clip", "numpy.maximum", "max"}
 
 
@@ -59,10 +59,10 @@ def _raised(source: Source, node: ast.expr) -> tuple[float | None, ast.expr]:
 
 
 def _epsilon(source: Source, node: ast.expr | None) -> float | None:
-    value = number(source, node)
-    if value is None and isinstance(node, ast.Attribute) and node.attr == "eps" and label(node.value) == "finfo":
+    value = number_of(source, node)
+    if value is None and isinstance(node, ast.Attribute) and node.attr == "eps" and name_of(node.value) == "finfo":
         value = 1.2e-7
-    return value if value is not None and HARMLESS < value <= LARGEST else None
+    return value if value is not None and _HARMLESS < value <= _LARGEST else None
 
 
 def _is_product_of_norms(source: Source, node: ast.expr) -> bool:

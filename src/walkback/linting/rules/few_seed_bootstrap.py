@@ -12,11 +12,11 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import is_of_seeds
-from walkback.linting.names import argument, constant, label, words
+from walkback.linting.names import argument, constant, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-FEW = 10
+_FEW = 10
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -25,7 +25,7 @@ def find(source: Source) -> Iterator[Hit]:
         if values is None or not is_of_seeds(source, values):
             continue
         count = _count(source, values)
-        if count is not None and count < FEW:
+        if count is not None and count < _FEW:
             yield call, f"a bootstrap over {count} seeds covers far less than it says: use a t-interval with ddof = 1"
 
 
@@ -33,7 +33,7 @@ def _resampled(source: Source, call: ast.Call) -> ast.expr | None:
     if source.calls(call) == "scipy.stats.bootstrap":
         data = argument(call, 0, "data")
         return data.elts[0] if isinstance(data, ast.Tuple) and data.elts else data
-    if label(call) == "choice" and source.calls(call) != "random.choice":
+    if name_of(call) == "choice" and source.calls(call) != "random.choice":
         size, replace = argument(call, 1, "size"), argument(call, 2, "replace")
         draws_all = isinstance(size, ast.Call | ast.Tuple)
         without = isinstance(replace, ast.Constant) and replace.value is False
@@ -50,7 +50,7 @@ def _count(source: Source, values: ast.expr) -> int | None:
         known = [count for count in own if count]
         if known:
             return max(known)
-    lists = [node for node in source.all(ast.Assign) if words(label(node.targets[0])) & {"seed", "seeds"}]
+    lists = [node for node in source.all(ast.Assign) if name_words(name_of(node.targets[0])) & {"seed", "seeds"}]
     counts = [count for count in (_length(node.value) for node in lists) if count]
     return max(counts) if counts else None
 

@@ -13,19 +13,19 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import compares_gradients, holds
-from walkback.linting.names import COSINE, FEEDBACK, label, words
+from walkback.linting.names import COSINE_WORDS, FEEDBACK, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-MEASURING = COSINE | {"align", "alignment", "alignments", "measure", "diagnose"}
+_MEASURING = COSINE_WORDS | {"align", "alignment", "alignments", "measure", "diagnose"}
 NULL = {"null", "fresh", "random", "control", "shuffle", "shuffled", "baseline", "test", "demo", "train", "simulate"}
-DRAWS = {"torch.randn", "torch.rand", "torch.randn_like", "torch.normal"}
+_DRAWS = {"torch.randn", "torch.rand", "torch.randn_like", "torch.normal"}
 
 
 def find(source: Source) -> Iterator[Hit]:
     for function in source.all(ast.FunctionDef):
-        named = words(function.name)
-        if not named & MEASURING or named & NULL:
+        named = name_words(function.name)
+        if not named & _MEASURING or named & NULL:
             continue
         inside = source.own(function)
         if not any(compares_gradients(source, node) for node in inside) or _trains(inside):
@@ -36,16 +36,16 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _is_feedback(node: ast.Assign) -> bool:
-    named = words(label(node.targets[0]))
-    return bool(named & FEEDBACK or label(node.targets[0]) in ("B", "Bs")) and not named & NULL
+    named = name_words(name_of(node.targets[0]))
+    return bool(named & FEEDBACK or name_of(node.targets[0]) in ("B", "Bs")) and not named & NULL
 
 
 def _is_drawn(source: Source, value: ast.expr) -> bool:
-    return holds(source, value, lambda part: True if source.calls(part) in DRAWS else None)
+    return holds(source, value, lambda part: True if source.calls(part) in _DRAWS else None)
 
 
 def _trains(inside: list[ast.AST]) -> bool:
-    return any(isinstance(node, ast.Call) and label(node) == "step" for node in inside)
+    return any(isinstance(node, ast.Call) and name_of(node) == "step" for node in inside)
 
 
 RULE = Rule.of("WB018", __doc__, find)

@@ -14,11 +14,11 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import is_cosine_call, is_dtype, is_gradient, is_norm_call, norm_operand
-from walkback.linting.names import argument, label, label_words
+from walkback.linting.names import argument, label_words, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-MODEL = {"model", "net", "network"}
+_MODEL = {"model", "net", "network"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -41,7 +41,7 @@ def _is_half(source: Source, call: ast.Call) -> bool:
     halves = call.func.attr == "half" or (
         call.func.attr == "to" and any(is_dtype(source, part, "float16") for part in _given(call))
     )
-    return halves and (bool(label_words(owner) & MODEL) or is_gradient(source, owner))
+    return halves and (bool(label_words(owner) & _MODEL) or is_gradient(source, owner))
 
 
 def _is_half_autocast(source: Source, call: ast.Call, called: str) -> bool:
@@ -71,7 +71,7 @@ def _measures_gradient(source: Source, node: ast.AST) -> bool:
 
 def _scales_the_loss(inside: list[ast.AST]) -> bool:
     """With a GradScaler the loss is lifted out of the underflow."""
-    return any(isinstance(node, ast.Call) and label(node) in ("scale", "unscale_", "GradScaler") for node in inside)
+    return any(isinstance(node, ast.Call) and name_of(node) in ("scale", "unscale_", "GradScaler") for node in inside)
 
 
 RULE = Rule.of("WB003", __doc__, find)

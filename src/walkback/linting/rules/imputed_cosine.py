@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import is_cosine, is_norm
-from walkback.linting.names import COSINE, NOT_A_COSINE, argument, constant, label, words
+from walkback.linting.names import COSINE_WORDS, NOT_A_COSINE, argument, constant, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
@@ -73,7 +73,7 @@ def _filled(call: ast.Call, index: int) -> float | None:
 def _is_mask(index: ast.expr) -> bool:
     """A comparison or a name that says it selects; `cos[i] = 1` sets one entry and may mean anything."""
     return isinstance(index, ast.Compare) or bool(
-        words(label(index)) & {"mask", "bad", "small", "zero", "invalid", "isnan"}
+        name_words(name_of(index)) & {"mask", "bad", "small", "zero", "invalid", "isnan"}
     )
 
 
@@ -91,8 +91,8 @@ def _is_cosine_by_hand(source: Source, node: ast.expr) -> bool:
 
 
 def _in_cosine_function(source: Source, node: ast.AST) -> bool:
-    named = words(getattr(source.scope(node), "name", ""))
-    return bool(named & COSINE) and not named & NOT_A_COSINE
+    named = name_words(getattr(source.scope(node), "name", ""))
+    return bool(named & COSINE_WORDS) and not named & NOT_A_COSINE
 
 
 RULE = Rule.of("WB009", __doc__, find)

@@ -13,17 +13,17 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import measures
-from walkback.linting.names import FEEDBACK, argument, label, words
+from walkback.linting.names import FEEDBACK, argument, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 
 def find(source: Source) -> Iterator[Hit]:
-    named = {label(node) for node in source.all(ast.expr)} | {a.arg for a in source.all(ast.arg)}
-    if not measures(source) or not any(words(name) & FEEDBACK for name in named):
+    named = {name_of(node) for node in source.all(ast.expr)} | {a.arg for a in source.all(ast.arg)}
+    if not measures(source) or not any(name_words(name) & FEEDBACK for name in named):
         return
     for call in source.all(ast.Call):
-        if label(call) == "load_state_dict" and isinstance(source.parents[call], ast.Expr):
+        if name_of(call) == "load_state_dict" and isinstance(source.parents[call], ast.Expr):
             strict = argument(call, 1, "strict")
             if isinstance(strict, ast.Constant) and strict.value is False:
                 yield call, "strict=False leaves feedback that is missing in the checkpoint random, without a word"

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import NORM_CALLS
-from walkback.linting.names import constant, label
+from walkback.linting.names import constant, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
@@ -22,7 +22,7 @@ def find(source: Source) -> Iterator[Hit]:
     for call in source.all(ast.Call):
         if source.calls(call) in NORM_CALLS:
             order = call.args[1:2]
-        elif label(call) == "norm" and isinstance(call.func, ast.Attribute) and not source.calls(call):
+        elif name_of(call) == "norm" and isinstance(call.func, ast.Attribute) and not source.calls(call):
             order = call.args[:1]
         else:
             continue

@@ -12,13 +12,13 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import is_norm_call, norm_operand
-from walkback.linting.names import label, label_words
+from walkback.linting.names import label_words, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-CALLS = {"torch.nn.functional.normalize", "torch.nn.functional.layer_norm", "torch.nn.functional.rms_norm"}
-LAYERS = {"ln", "layernorm", "rmsnorm", "layer_norm", "rms_norm", "norm_layer"}
-KEEPS = {"detach", "clone", "float", "double", "flatten", "view", "reshape", "squeeze", "cpu"}
+_CALLS = {"torch.nn.functional.normalize", "torch.nn.functional.layer_norm", "torch.nn.functional.rms_norm"}
+_LAYERS = {"ln", "layernorm", "rmsnorm", "layer_norm", "rms_norm", "norm_layer"}
+_KEEPS = {"detach", "clone", "float", "double", "flatten", "view", "reshape", "squeeze", "cpu"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -35,9 +35,11 @@ def _is_normalised(source: Source, node: ast.expr) -> bool:
         return last is not None and last.value is not None and not last.each and _is_normalised(source, last.value)
     if not isinstance(node, ast.Call):
         return False
-    if source.calls(node) in CALLS or (not source.calls(node) and (label(node) in LAYERS or "ln" in label_words(node))):
+    if source.calls(node) in _CALLS or (
+        not source.calls(node) and (name_of(node) in _LAYERS or "ln" in label_words(node))
+    ):
         return True
-    is_kept = isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS
+    is_kept = isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS
     return is_kept and _is_normalised(source, node.func.value)  # type: ignore[attr-defined]
 
 

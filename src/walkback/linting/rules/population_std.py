@@ -11,14 +11,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import is_of_seeds, number
+from walkback.linting.meaning import is_of_seeds, number_of
 from walkback.linting.names import argument
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 NUMPY = {"numpy.std", "numpy.var", "numpy.nanstd", "numpy.nanvar"}
 POPULATION = {"statistics.pstdev", "statistics.pvariance"}
-ARRAYS = {"numpy.array", "numpy.asarray", "numpy.stack", "numpy.zeros", "numpy.empty", "numpy.concatenate"}
+_ARRAYS = {"numpy.array", "numpy.asarray", "numpy.stack", "numpy.zeros", "numpy.empty", "numpy.concatenate"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -33,7 +33,7 @@ def _without_correction(source: Source, call: ast.Call) -> ast.expr | None:
     called = source.calls(call)
     ddof = argument(call, None, "ddof", "correction")
     unbiased = argument(call, None, "unbiased")
-    is_zero = number(source, ddof) == 0 or (isinstance(unbiased, ast.Constant) and unbiased.value is False)
+    is_zero = number_of(source, ddof) == 0 or (isinstance(unbiased, ast.Constant) and unbiased.value is False)
     if called in POPULATION and call.args:
         return call.args[0]
     if called in NUMPY and call.args and (ddof is None or is_zero):
@@ -51,8 +51,8 @@ def _without_correction(source: Source, call: ast.Call) -> ast.expr | None:
 def _is_numpy(source: Source, node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         values = [binding.value for binding in source.bindings(node, node.id)]
-        return bool(values) and all(value is not None and source.calls(value) in ARRAYS for value in values)
-    return source.calls(node) in ARRAYS
+        return bool(values) and all(value is not None and source.calls(value) in _ARRAYS for value in values)
+    return source.calls(node) in _ARRAYS
 
 
 RULE = Rule.of("WB004", __doc__, find)

@@ -16,7 +16,7 @@ from walkback.linting.names import FEEDBACK, label_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-CREDIT = {"credit", "credits", "delta", "deltas"}
+_CREDIT = {"credit", "credits", "delta", "deltas"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -30,7 +30,7 @@ def find(source: Source) -> Iterator[Hit]:
                 if fallback is not None and _is_reference(source, fallback):
                     yield node, "without feedback the credit falls back to the reference gradient: the cosine is 1.0"
             case ast.If(test=test, body=[ast.Assign(targets=[target], value=value), *_]) if _asks(test, ast.Is()):
-                if label_words(target) & CREDIT and _is_reference(source, value):
+                if label_words(target) & _CREDIT and _is_reference(source, value):
                     yield node.body[0], "without feedback the credit falls back to the reference gradient"
 
 
@@ -44,11 +44,11 @@ def _asks(test: ast.expr, op: ast.cmpop) -> bool:
 
 def _is_credit(source: Source, node: ast.IfExp) -> bool:
     outer = source.parents[node]
-    return isinstance(outer, ast.Assign) and any(label_words(target) & CREDIT for target in outer.targets)
+    return isinstance(outer, ast.Assign) and any(label_words(target) & _CREDIT for target in outer.targets)
 
 
 def _is_reference(source: Source, node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and is_gradient(source, node) and not label_words(node) & CREDIT
+    return isinstance(node, ast.Name) and is_gradient(source, node) and not label_words(node) & _CREDIT
 
 
 def _is_checked(source: Source, node: ast.AST) -> bool:

@@ -13,15 +13,17 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import is_norm_call
-from walkback.linting.names import ALIGNMENT, COSINE, NOT_A_COSINE, constant, label, label_words
+from walkback.linting.names import ALIGNMENT, COSINE_WORDS, NOT_A_COSINE, constant, label_words, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 METRICS = (
-    COSINE | ALIGNMENT | {"align", "angle", "angles", "metric", "metrics", "diagnose", "diagnostic", "diagnostics"}
+    COSINE_WORDS
+    | ALIGNMENT
+    | {"align", "angle", "angles", "metric", "metrics", "diagnose", "diagnostic", "diagnostics"}
 )
 LOGGERS = {"add_scalar", "add_scalars"}
-BROAD = {"Exception", "BaseException"}
+_BROAD = {"Exception", "BaseException"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -30,8 +32,8 @@ def find(source: Source) -> Iterator[Hit]:
             continue
         for handler in block.handlers:
             caught = handler.type
-            if (caught is None or source.dotted(caught) in BROAD) and all(_is_silent(part) for part in handler.body):
-                what = "a bare except" if caught is None else f"except {label(caught)}"
+            if (caught is None or source.dotted(caught) in _BROAD) and all(_is_silent(part) for part in handler.body):
+                what = "a bare except" if caught is None else f"except {name_of(caught)}"
                 yield handler, f"{what} swallows a failed metric: it will look as if it had not been asked for"
 
 
@@ -39,7 +41,7 @@ def _is_metric(source: Source, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     named = label_words(node)
-    if label(node) in LOGGERS or is_norm_call(source, node):
+    if name_of(node) in LOGGERS or is_norm_call(source, node):
         return True
     return bool(named & METRICS) and not named & NOT_A_COSINE
 

@@ -12,26 +12,26 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.meaning import compares_gradients, takes_gradient
-from walkback.linting.names import constant, label, words
+from walkback.linting.names import constant, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Function, Source
 
-MEASURING = {"align", "alignment", "alignments", "cos", "cosine", "cosines", "measure", "measurement", "diagnose"}
-MEASURING |= {"diagnostic", "diagnostics", "evaluate", "evaluation"}
+_MEASURING = {"align", "alignment", "alignments", "cos", "cosine", "cosines", "measure", "measurement", "diagnose"}
+_MEASURING |= {"diagnostic", "diagnostics", "evaluate", "evaluation"}
 TRAINING = {"train", "training", "fit", "loss"}
-MODEL = {"model", "net", "network"}
+_MODEL = {"model", "net", "network"}
 
 
 def find(source: Source) -> Iterator[Hit]:
     evaluates = any(_sets_eval(call) for call in source.all(ast.Call))
     for function in source.all(ast.FunctionDef):
-        named = words(function.name)
-        if not named & MEASURING or named & TRAINING:
+        named = name_words(function.name)
+        if not named & _MEASURING or named & TRAINING:
             continue
         inside = source.own(function)
-        models = {argument.arg for argument in function.args.args if words(argument.arg) & MODEL}
-        models |= {n.attr for n in inside if isinstance(n, ast.Attribute) and words(n.attr) & MODEL}
-        runs = any(isinstance(node, ast.Call) and label(node) in models for node in inside)
+        models = {argument.arg for argument in function.args.args if name_words(argument.arg) & _MODEL}
+        models |= {n.attr for n in inside if isinstance(n, ast.Attribute) and name_words(n.attr) & _MODEL}
+        runs = any(isinstance(node, ast.Call) and name_of(node) in models for node in inside)
         takes = any(takes_gradient(source, node) or compares_gradients(source, node) for node in inside)
         if not (runs and takes) or _learns(inside):
             continue
@@ -44,20 +44,20 @@ def find(source: Source) -> Iterator[Hit]:
 
 def _sets_eval(call: ast.Call) -> bool:
     """`model.eval()`, `model.train(False)`, `model.train(was_training)`."""
-    return label(call) == "eval" or (
-        label(call) == "train" and isinstance(call.func, ast.Attribute) and bool(call.args)
+    return name_of(call) == "eval" or (
+        name_of(call) == "train" and isinstance(call.func, ast.Attribute) and bool(call.args)
     )
 
 
 def _learns(inside: list[ast.AST]) -> bool:
     """A step of an optimiser: this is training, whatever its name."""
-    return any(isinstance(node, ast.Call) and label(node) == "step" for node in inside)
+    return any(isinstance(node, ast.Call) and name_of(node) == "step" for node in inside)
 
 
 def _train_call(function: Function, source: Source, models: set[str]) -> ast.Call | None:
     """`model.train()` before the first `model.eval()`: afterwards it only restores."""
     for node in source.own(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and label(node.func.value) in models:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and name_of(node.func.value) in models:
             if _sets_eval(node) and not (node.args and constant(node.args[0]) is not None):
                 return None
             if node.func.attr == "train" and not node.args and not node.keywords:

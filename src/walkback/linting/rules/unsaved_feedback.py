@@ -14,20 +14,20 @@ import ast
 import re
 from collections.abc import Iterator
 
-from walkback.linting.names import FEEDBACK, all_words, argument, label, words
+from walkback.linting.names import FEEDBACK, all_words, argument, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-DRAWS = {f"torch.{name}" for name in ("randn", "rand", "randn_like", "rand_like", "normal", "randint")}
+_DRAWS = {f"torch.{name}" for name in ("randn", "rand", "randn_like", "rand_like", "normal", "randint")}
 CONTEXT = FEEDBACK | {"dfa", "drtp", "alignment", "credit", "credits"}
 OVERRIDES = {"state_dict", "get_extra_state", "_save_to_state_dict"}
 
 
 def find(source: Source) -> Iterator[Hit]:
-    context = {word for node in source.all(ast.Name) for word in words(node.id)}
-    context |= {word for node in source.all(ast.ClassDef) for word in words(node.name)}
-    context |= {word for node in source.all(ast.FunctionDef) for word in words(node.name)}
-    context |= {word for node in source.all(ast.Attribute) for word in words(node.attr)}
+    context = {word for node in source.all(ast.Name) for word in name_words(node.id)}
+    context |= {word for node in source.all(ast.ClassDef) for word in name_words(node.name)}
+    context |= {word for node in source.all(ast.FunctionDef) for word in name_words(node.name)}
+    context |= {word for node in source.all(ast.Attribute) for word in name_words(node.attr)}
     is_about_feedback = bool(context & CONTEXT)
     saves = [call for call in source.all(ast.Call) if source.calls(call) == "torch.save" and call.args]
     if any(_mentions_feedback(save.args[0]) for save in saves):
@@ -42,7 +42,7 @@ def _in_module(source: Source, owner: ast.ClassDef, is_about_feedback: bool) -> 
     registered = set()
     for call in source.all(ast.Call, owner):
         given = call.args[0] if call.args else None
-        if label(call) in ("register_buffer", "register_parameter") and isinstance(given, ast.Constant):
+        if name_of(call) in ("register_buffer", "register_parameter") and isinstance(given, ast.Constant):
             name = str(given.value)
             registered.add(name)
             persistent = argument(call, 2, "persistent")
@@ -51,8 +51,8 @@ def _in_module(source: Source, owner: ast.ClassDef, is_about_feedback: bool) -> 
                 yield call, f"the buffer '{name}' is not persistent: no checkpoint will hold this feedback"
     for assign in source.all(ast.Assign, owner):
         for target in assign.targets:
-            own = isinstance(target, ast.Attribute) and label(target.value) == "self"
-            name = label(target)
+            own = isinstance(target, ast.Attribute) and name_of(target.value) == "self"
+            name = name_of(target)
             is_kept = name in registered or not _is_feedback(name, is_about_feedback)
             if own and not is_kept and _is_drawn(source, assign.value):
                 yield assign, f"self.{name} is a plain tensor: state_dict() will not hold this feedback"
@@ -73,12 +73,14 @@ def _in_script(source: Source, saves: list[ast.Call], is_about_feedback: bool) -
 
 
 def _is_module(source: Source, owner: ast.ClassDef) -> bool:
-    return any(source.dotted(base).startswith("torch.nn.") or "module" in words(label(base)) for base in owner.bases)
+    return any(
+        source.dotted(base).startswith("torch.nn.") or "module" in name_words(name_of(base)) for base in owner.bases
+    )
 
 
 def _is_feedback(name: str, is_about_feedback: bool) -> bool:
     """By its name; the papers' letter B only where the file speaks of feedback, for Fourier features have one, too."""
-    return bool(words(name) & FEEDBACK) or (is_about_feedback and re.fullmatch(r"_?Bs?_?\d*", name) is not None)
+    return bool(name_words(name) & FEEDBACK) or (is_about_feedback and re.fullmatch(r"_?Bs?_?\d*", name) is not None)
 
 
 def _is_drawn(source: Source, value: ast.expr) -> bool:
@@ -92,18 +94,18 @@ def _is_drawn(source: Source, value: ast.expr) -> bool:
             return _is_drawn(source, left) or _is_drawn(source, right)
         case ast.Call(func=ast.Attribute(value=part)) if not source.calls(value):
             return _is_drawn(source, part)
-    return source.calls(value) in DRAWS
+    return source.calls(value) in _DRAWS
 
 
 def _is_state_dict(node: ast.expr) -> bool:
     if isinstance(node, ast.Dict):
         return any(_is_state_dict(value) for value in node.values)
-    return isinstance(node, ast.Call) and label(node) == "state_dict"
+    return isinstance(node, ast.Call) and name_of(node) == "state_dict"
 
 
 def _mentions_feedback(node: ast.expr) -> bool:
-    keys = {word for n in ast.walk(node) if isinstance(n, ast.Constant) for word in words(str(n.value))}
-    named = {label(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+    keys = {word for n in ast.walk(node) if isinstance(n, ast.Constant) for word in name_words(str(n.value))}
+    named = {name_of(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)}
     return bool((all_words(node) | keys) & FEEDBACK) or any(_is_feedback(name, True) for name in named)
 
 

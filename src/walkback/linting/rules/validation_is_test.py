@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.names import HELD_OUT, argument, label, words
+from walkback.linting.names import HELD_OUT, argument, name_of, name_words
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
@@ -21,7 +21,7 @@ SETS = {"data", "dataset", "set", "loader", "dataloader", "split", "ds", "dl"}
 def find(source: Source) -> Iterator[Hit]:
     for scope in source.scopes():
         made = [
-            (node, words(label(node.targets[0])), node.value)
+            (node, name_words(name_of(node.targets[0])), node.value)
             for node in source.own(scope)
             if isinstance(node, ast.Assign)
         ]
@@ -29,11 +29,14 @@ def find(source: Source) -> Iterator[Hit]:
         for node, name, value in made:
             if not name & HELD_OUT or "test" in name:
                 continue
-            aliased = isinstance(value, ast.Name | ast.Attribute) and {"test"} < words(label(value))
-            if aliased and name & SETS and words(label(value)) & SETS:
-                yield node, f"{label(node.targets[0])} is the test data under another name"
+            aliased = isinstance(value, ast.Name | ast.Attribute) and {"test"} < name_words(name_of(value))
+            if aliased and name & SETS and name_words(name_of(value)) & SETS:
+                yield node, f"{name_of(node.targets[0])} is the test data under another name"
             elif ast.dump(value) in tests and _reads_a_split(source, value):
-                yield node, f"{label(node.targets[0])} is read by the same call as the test data: it is the test split"
+                yield (
+                    node,
+                    f"{name_of(node.targets[0])} is read by the same call as the test data: it is the test split",
+                )
 
 
 def _reads_a_split(source: Source, value: ast.expr) -> bool:

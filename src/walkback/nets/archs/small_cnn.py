@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.settings import at_least
+from walkback.core.settings import require_at_least
 from walkback.nets import layers
 from walkback.nets.network import Leaves, Linear, Network, named, part, plain_linear
 
-EPS = 1e-5
+_EPS = 1e-5
 """Added to the variance, as PyTorch's BatchNorm does."""
-NORMS = ("bn1", "bn2")
+_NORMS = ("bn1", "bn2")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SmallCNN(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self.width, 1, "width of small_cnn")
+        require_at_least(self.width, 1, "width of small_cnn")
         if len(self.input_shape) != 3:
             raise InputError(
                 f"small_cnn convolves images, and the data has samples of shape {self.input_shape}. "
@@ -47,7 +47,7 @@ class SmallCNN(Network):
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        norms = [f"blocks.{block}.{norm}" for block in range(self.depth) for norm in NORMS]
+        norms = [f"blocks.{block}.{norm}" for block in range(self.depth) for norm in _NORMS]
         return tuple(f"{norm}.{name}" for norm in norms for name in ("mean", "var"))
 
     def in_training(self) -> SmallCNN:
@@ -56,8 +56,8 @@ class SmallCNN(Network):
     def init(self, generator: Generator) -> Leaves:
         leaves = named(layers.conv(self.input_shape[0], self.width, 3, generator), "stem")
         for block in range(self.depth):
-            for index, norm in enumerate(NORMS, start=1):
-                leaves |= named(layers.norm(self.width) | layers.statistics(self.width), f"blocks.{block}.{norm}")
+            for index, norm in enumerate(_NORMS, start=1):
+                leaves |= named(layers.norm(self.width) | layers.batch_statistics(self.width), f"blocks.{block}.{norm}")
                 weight = layers.conv(self.width, self.width, 3, generator, bias=False)
                 leaves |= named(weight, f"blocks.{block}.conv{index}")
         return leaves | named(layers.linear(self.width, self.classes, generator), "head")
@@ -83,7 +83,7 @@ class SmallCNN(Network):
         h = self.stem(part(params, "stem"), x)
         for block in range(self.depth):
             leaves, z = part(params, f"blocks.{block}"), h
-            for index, norm in enumerate(NORMS, start=1):
+            for index, norm in enumerate(_NORMS, start=1):
                 found |= named(_moments(z), f"blocks.{block}.{norm}")
                 z = self._half(leaves, str(index), _by_batch(part(leaves, norm), z))
             h = h + z
@@ -108,7 +108,7 @@ def _by_batch(leaves: Leaves, z: Tensor) -> Tensor:
 
 
 def _normalise(leaves: Leaves, centred: Tensor, var: Tensor) -> Tensor:
-    return centred * _spread((var + EPS).rsqrt() * leaves["weight"]) + _spread(leaves["bias"])
+    return centred * _spread((var + _EPS).rsqrt() * leaves["weight"]) + _spread(leaves["bias"])
 
 
 def _moments(z: Tensor) -> Leaves:

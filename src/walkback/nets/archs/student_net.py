@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.core.settings import above, at_least
+from walkback.core.settings import require_above, require_at_least
 from walkback.nets import layers
 from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
 
@@ -26,8 +26,8 @@ class StudentNet(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self.d, 1, "d of student_net")
-        above(self.w2_std, 0, "w2_std of student_net")
+        require_at_least(self.d, 1, "d of student_net")
+        require_above(self.w2_std, 0, "w2_std of student_net")
 
     @property
     def state_shape(self) -> tuple[int, ...]:

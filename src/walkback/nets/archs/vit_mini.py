@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.settings import at_least
+from walkback.core.settings import require_at_least
 from walkback.nets import layers
 from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
 
@@ -36,7 +36,7 @@ class ViTMini(Network):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("d", "heads", "mlp_ratio", "patch"):
-            at_least(getattr(self, name), 1, f"{name} of vit_mini")
+            require_at_least(getattr(self, name), 1, f"{name} of vit_mini")
         if self.d % self.heads:
             raise InputError(f"d of vit_mini is {self.d}; expected a multiple of heads ({self.heads}).")
         if len(self.input_shape) != 3:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import torch
 
 from walkback.core.random_streams import generator
-from walkback.measure.vectors import norms, rows
-from walkback.pitfalls.case import Outcome
+from walkback.measure.vectors import as_rows, norms
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     h = torch.randn(128, 32, generator=generator(0, "norm"))
-    wrong, right = h.norm(-1).item(), norms(rows(h)).mean().item()
-    return Outcome(wrong, right, right / wrong, "x", 1e4)
+    wrong, right = h.norm(-1).item(), norms(as_rows(h)).mean().item()
+    return PitfallOutcome(wrong, right, right / wrong, "x", 1e4)

@@ -12,15 +12,17 @@ import torch
 import torch.nn.functional as F
 
 from walkback.core.random_streams import generator
-from walkback.measure.vectors import cosines, rows, units
-from walkback.pitfalls.case import Outcome
+from walkback.measure.vectors import as_rows, cosines, units
+from walkback.pitfalls.case import PitfallOutcome
 
 LENGTH = 1e-9
 
 
-def run() -> Outcome:
-    g = LENGTH * units(rows(torch.randn(128, 32, generator=generator(0, "clamp"))))
+def run() -> PitfallOutcome:
+    g = LENGTH * units(as_rows(torch.randn(128, 32, generator=generator(0, "clamp"))))
     wrong, right = F.cosine_similarity(g, g).mean().item(), cosines(g, g).mean().item()
     credit = g / LENGTH
     one_sided = F.cosine_similarity(credit, g).mean().item()
-    return Outcome(wrong, right, right / wrong, "x", 99.0, f"against the same credit at length 1: {one_sided:.3g}")
+    return PitfallOutcome(
+        wrong, right, right / wrong, "x", 99.0, f"against the same credit at length 1: {one_sided:.3g}"
+    )

@@ -13,17 +13,19 @@ from torch import Tensor
 
 from walkback.measure.subject import OwnSubject
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     trained = small.trained(small.EXPLODED, lr=0.015)
     x, y = small.samples(torch.float32)
     half = small.mean_loss_gradients(trained.net, small.typed(trained.params, torch.float16), x.half(), y)[-1]
     seen = OwnSubject(trained.net, small.typed(trained.params, torch.float32)).run(x, y)
     wrong, right = _not_zero(half), _not_zero(seen.top)
     largest = seen.states[-1].abs().max().item()
-    return Outcome(wrong, right, right - wrong, "of all entries", 0.3, f"no overflow: the largest |h| is {largest:.0f}")
+    return PitfallOutcome(
+        wrong, right, right - wrong, "of all entries", 0.3, f"no overflow: the largest |h| is {largest:.0f}"
+    )
 
 
 def _not_zero(gradient: Tensor) -> float:

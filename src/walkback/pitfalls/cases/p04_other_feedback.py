@@ -9,13 +9,13 @@ Linter: WB007, WB017, WB018
 from __future__ import annotations
 
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     found = small.trained("dfa").quantities.aggregates
     fresh = found.deep_mean_fresh
     assert fresh is not None
     right = found.deep_mean.known
     note = f"sd of one fresh draw {fresh.std:.3f}, so z = {fresh.z.known:.1f}"
-    return Outcome(fresh.mean, right, right - fresh.mean, "in cosine", 0.15, note)
+    return PitfallOutcome(fresh.mean, right, right - fresh.mean, "in cosine", 0.15, note)

@@ -9,13 +9,13 @@ Linter: WB005
 from __future__ import annotations
 
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     found = small.trained(small.EXPLODED).quantities.aggregates
     values = {"A1": found.a1.known, "A2": found.a2.known, "A3": found.a3.known, "A4": found.a4.known}
     sizes = [abs(value) for value in values.values()]
     told = ", ".join(f"{name} {value:+.3f}" for name, value in values.items())
     signs = "both signs occur" if min(values.values()) < 0 < max(values.values()) else "one sign"
-    return Outcome(min(values.values()), told, max(sizes) / min(sizes), "x", 3.0, signs)
+    return PitfallOutcome(min(values.values()), told, max(sizes) / min(sizes), "x", 3.0, signs)

@@ -14,37 +14,39 @@ from pathlib import Path
 import torch
 
 from walkback.auditing.diagnose_runs import diagnose_run
-from walkback.auditing.measure_run import Laboratory
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport
 from walkback.measure.subject import FrozenPass, OwnSubject
-from walkback.measure.vectors import cosines, rows
+from walkback.measure.vectors import as_rows, cosines
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 from walkback.runs import store
 from walkback.runs import train_runs as runs
-from walkback.runs.run_index import Shelf
+from walkback.runs.run_index import RunIndex
 
 
-def run() -> Outcome:
-    recipe = small.recipe("dfa", epochs=1)
+def run() -> PitfallOutcome:
+    resolved = small.resolved("dfa", epochs=1)
     with tempfile.TemporaryDirectory() as folder:
-        runs.train([recipe.config], runs.Options(Path(folder), device="cpu", driver="single"), runs.Listener())
-        path = Path(folder) / recipe.name
+        runs.train_configs(
+            [resolved.config], runs.TrainOptions(Path(folder), device="cpu", driver="single"), runs.ProgressListener()
+        )
+        path = Path(folder) / resolved.name
         true = _diagnosed(path).quantities.aggregates.deep_mean.known
         (path / store.RULE).unlink()
         report = _diagnosed(path)
         leaves = {name: torch.from_numpy(leaf) for name, leaf in store.open_run(path, (store.RULE,)).model().items()}
-        subject = OwnSubject(recipe.net, leaves)
+        subject = OwnSubject(resolved.net, leaves)
         seen = subject.run(*small.samples())
-        wrong = cosines(rows(_careless_credit(path, seen)[1]), rows(seen.reference[1])).mean().item()
+        wrong = cosines(as_rows(_careless_credit(path, seen)[1]), as_rows(seen.reference[1])).mean().item()
     right = f"{report.verdict}: {'; '.join(report.reasons)}"
-    return Outcome(wrong, right, wrong - true, "in cosine", 0.4, f"with the feedback that was lost: {true:.3f}")
+    return PitfallOutcome(wrong, right, wrong - true, "in cosine", 0.4, f"with the feedback that was lost: {true:.3f}")
 
 
 def _diagnosed(path: Path) -> DiagnosticReport:
     run = store.open_run(path, without=(store.RULE,))
-    return diagnose_run(run, JudgeOptions(), Laboratory(None, small.CPU), Shelf(path.parent))
+    return diagnose_run(run, JudgeOptions(), RunMeasurer(None, small.CPU), RunIndex(path.parent))
 
 
 def _careless_credit(path: Path, seen: FrozenPass) -> list[torch.Tensor]:

@@ -13,17 +13,17 @@ import torch
 from walkback.core.measurements import GROUP
 from walkback.core.random_streams import generator
 from walkback.measure.subject import OwnSubject
-from walkback.measure.vectors import cosines, rows
+from walkback.measure.vectors import as_rows, cosines
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 JITTER = 0.2
 """Noise added to the inputs, as an augmentation would."""
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     trained = small.trained("bp")
-    subject = OwnSubject(trained.net, trained.params, trained.recipe.rule)
+    subject = OwnSubject(trained.net, trained.params, trained.resolved.rule)
     x, y = small.samples()
     seen, other = subject.run(x[:GROUP], y[:GROUP]), subject.run(x[GROUP : 2 * GROUP], y[GROUP : 2 * GROUP])
     noise = JITTER * torch.randn(GROUP, x.shape[1], generator=generator(0, "jitter"), dtype=x.dtype)
@@ -31,7 +31,7 @@ def run() -> Outcome:
     credit = subject.credit(seen)
     assert credit is not None
     right, wrong, augmented = (
-        cosines(rows(credit[0]), rows(each.reference[0])).mean().item() for each in (seen, other, moved)
+        cosines(as_rows(credit[0]), as_rows(each.reference[0])).mean().item() for each in (seen, other, moved)
     )
     note = f"the same samples augmented once more: {augmented:.3f}"
-    return Outcome(wrong, right, right - wrong, "in cosine", 0.7, note)
+    return PitfallOutcome(wrong, right, right - wrong, "in cosine", 0.7, note)

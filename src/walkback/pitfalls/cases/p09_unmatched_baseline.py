@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from walkback.judge.statistics import paired_margin
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 SHELL = f"{small.EXPLODED},shell=method"
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     method, matched, narrow = small.trained(small.EXPLODED), small.trained(SHELL), small.trained(SHELL, d=8)
     wrong, right = (paired_margin([method.accuracy], [shell.accuracy]).mean for shell in (narrow, matched))
     note = f"accuracy {method.accuracy:.3f}; matched shell {matched.accuracy:.3f}, narrow one {narrow.accuracy:.3f}"
-    return Outcome(f"{wrong:+.1f} pp", f"{right:+.1f} pp", wrong - right, "pp", 3.0, note)
+    return PitfallOutcome(f"{wrong:+.1f} pp", f"{right:+.1f} pp", wrong - right, "pp", 3.0, note)

@@ -17,9 +17,9 @@ from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.restore import left_as_found
 from walkback.measure.snapshot import measure
-from walkback.measure.vectors import cosines, rows
+from walkback.measure.vectors import as_rows, cosines
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
 class WithDropout(nn.Module):
@@ -42,7 +42,7 @@ class WithDropout(nn.Module):
         return logits
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     x, y = (part[: 2 * GROUP] for part in small.samples(torch.float32))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -57,8 +57,8 @@ def run() -> Outcome:
             subject = subject_of(model, "auto", *groups[0], None)
             taken = measure(subject, groups, credit=lambda seen: seen.reference)
     assert model.training
-    wrong, right = cosines(rows(noisy), rows(quiet)).mean().item(), float(taken.arrays["credit_cos"][0].mean())
-    return Outcome(wrong, right, right - wrong, "in cosine", 0.2)
+    wrong, right = cosines(as_rows(noisy), as_rows(quiet)).mean().item(), float(taken.arrays["credit_cos"][0].mean())
+    return PitfallOutcome(wrong, right, right - wrong, "in cosine", 0.2)
 
 
 def _gradient(model: WithDropout, x: Tensor, y: Tensor) -> Tensor:

@@ -17,20 +17,20 @@ from walkback.judge.checks import d1
 from walkback.judge.evidence import Evidence
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.subject import OwnSubject
-from walkback.measure.vectors import norms, rows
+from walkback.measure.vectors import as_rows, norms
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     trained = small.trained(small.EXPLODED)
     states = OwnSubject(trained.net, trained.params).run(*small.samples()).states
     wrong = _growth([F.layer_norm(h, h.shape[1:]) for h in states])
     flag = d1.check(trained.quantities, Evidence(), DiagnosticThresholds())
     assert flag.value is not None
-    return Outcome(wrong, flag.value, flag.value / wrong, "x", 50.0, f"D1 is {flag.status}")
+    return PitfallOutcome(wrong, flag.value, flag.value / wrong, "x", 50.0, f"D1 is {flag.status}")
 
 
 def _growth(states: list[Tensor]) -> float:
-    sizes = [norms(rows(h)).mean().item() for h in states]
+    sizes = [norms(as_rows(h)).mean().item() for h in states]
     return max(after / before for before, after in pairwise(sizes))

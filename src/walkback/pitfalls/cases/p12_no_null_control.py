@@ -9,15 +9,15 @@ Linter: none
 from __future__ import annotations
 
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 BEFORE, AFTER = 1e-3, 1e-2
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     wrong, control = _gain(small.EXPLODED), _gain(f"{small.EXPLODED},shell=method")
     note = f"the shell gains {control:+.1f} pp"
-    return Outcome(f"{wrong:+.1f} pp", f"{wrong - control:+.1f} pp", control, "pp", 5.0, note)
+    return PitfallOutcome(f"{wrong:+.1f} pp", f"{wrong - control:+.1f} pp", control, "pp", 5.0, note)
 
 
 def _gain(method: str) -> float:

@@ -15,16 +15,16 @@ from walkback.core.measurements import GROUP
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import OwnSubject
-from walkback.measure.vectors import norms, rows
+from walkback.measure.vectors import as_rows, norms
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     trained = small.trained("bp")
     x, y = small.samples()
     wrong, right = [], []
-    for batch in (GROUP, small.SAMPLES):
+    for batch in (GROUP, small.PITFALL_SAMPLES):
         batches = list(zip(torch.split(x, batch), torch.split(y, batch), strict=True))
         gradients = [small.mean_loss_gradients(trained.net, trained.params, *each)[-1] for each in batches]
         wrong.append(_mean_norm(torch.cat(gradients)))
@@ -32,8 +32,8 @@ def run() -> Outcome:
         taken = measure(subject, regroup(batches, distinct=True), replay=False)
         right.append(float(taken.arrays["grad_norm"][-1].mean()) / GROUP)
     told = [f"{at_128:.3g} in 128s, {at_1024:.3g} in 1024" for at_128, at_1024 in (wrong, right)]
-    return Outcome(told[0], told[1], wrong[0] / wrong[1] / (right[0] / right[1]), "x", 7.99)
+    return PitfallOutcome(told[0], told[1], wrong[0] / wrong[1] / (right[0] / right[1]), "x", 7.99)
 
 
 def _mean_norm(gradient: Tensor) -> float:
-    return norms(rows(gradient)).mean().item()
+    return norms(as_rows(gradient)).mean().item()

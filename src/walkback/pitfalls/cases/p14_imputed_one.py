@@ -13,27 +13,30 @@ from torch import Tensor
 
 from walkback.core.measurements import GROUP
 from walkback.measure.subject import OwnSubject
-from walkback.measure.vectors import cosines, norms, rows
+from walkback.measure.vectors import as_rows, cosines, norms
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
-FLOOR, LOSS_SCALE, LAYER = 1e-8, 1e-6, 1
+_FLOOR, _LOSS_SCALE, LAYER = 1e-8, 1e-6, 1
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     trained = small.trained("dfa")
     x, y = (part[:GROUP] for part in small.samples())
-    subject = OwnSubject(trained.net, trained.params, trained.recipe.rule, trained.state)
+    subject = OwnSubject(trained.net, trained.params, trained.resolved.rule, trained.state)
     credits = subject.credit(subject.run(x, y))
     assert credits is not None
-    credit = rows(credits[LAYER])
+    credit = as_rows(credits[LAYER])
     plain, scaled = (
-        rows(small.mean_loss_gradients(trained.net, trained.params, x, y, scale)[LAYER]) for scale in (1.0, LOSS_SCALE)
+        as_rows(small.mean_loss_gradients(trained.net, trained.params, x, y, scale)[LAYER])
+        for scale in (1.0, _LOSS_SCALE)
     )
     wrong, right = _imputed(credit, scaled), cosines(credit, scaled).nanmean().item()
-    return Outcome(wrong, right, wrong - right, "in cosine", 0.3, f"before scaling: {_imputed(credit, plain):.3f}")
+    return PitfallOutcome(
+        wrong, right, wrong - right, "in cosine", 0.3, f"before scaling: {_imputed(credit, plain):.3f}"
+    )
 
 
 def _imputed(credit: Tensor, gradient: Tensor) -> float:
     found = cosines(credit, gradient)
-    return torch.where(norms(gradient) < FLOOR, 1.0, found).mean().item()
+    return torch.where(norms(gradient) < _FLOOR, 1.0, found).mean().item()

@@ -9,12 +9,12 @@ Linter: WB005
 from __future__ import annotations
 
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
-    recipe = small.recipe("fa")
-    untrained = small.Trained(recipe, recipe.params(), recipe.state(), accuracy=0.0)
+def run() -> PitfallOutcome:
+    resolved = small.resolved("fa")
+    untrained = small.Trained(resolved, resolved.params(), resolved.state(), accuracy=0.0)
     found = untrained.quantities.aggregates
     wrong, right = found.deep_mean_papers.known, found.deep_mean.known
-    return Outcome(wrong, right, wrong - right, "in cosine", 0.2, f"{small.DEPTH} blocks, before the first step")
+    return PitfallOutcome(wrong, right, wrong - right, "in cosine", 0.2, f"{small.DEPTH} blocks, before the first step")

@@ -16,23 +16,23 @@ import numpy as np
 from walkback.core.measurements import Array
 from walkback.judge.statistics import mean_interval
 from walkback.judge.student_t import normal_quantile
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
-SEEDS, TABLES = 3, 20_000
+_SEEDS, TABLES = 3, 20_000
 
 
-def run() -> Outcome:
-    draws = np.random.default_rng(0).standard_normal((TABLES, SEEDS))
+def run() -> PitfallOutcome:
+    draws = np.random.default_rng(0).standard_normal((TABLES, _SEEDS))
     # All 27 resamples instead of a random choice of them: the bootstrap without its own noise.
-    resamples = np.array(list(itertools.product(range(SEEDS), repeat=SEEDS)))
+    resamples = np.array(list(itertools.product(range(_SEEDS), repeat=_SEEDS)))
     means = draws[:, resamples].mean(-1)
     wrong = _coverage(np.quantile(means, [0.025, 0.975], axis=1, method="inverted_cdf").T)
-    half = normal_quantile(0.975) * draws.std(axis=1, ddof=0) / math.sqrt(SEEDS)
+    half = normal_quantile(0.975) * draws.std(axis=1, ddof=0) / math.sqrt(_SEEDS)
     centre = draws.mean(axis=1)
     narrow = _coverage(np.stack([centre - half, centre + half], axis=1))
     right = _coverage(np.array([mean_interval(row) for row in draws]))
-    note = f"{TABLES} tables of {SEEDS} normal seeds; mean ± 1.96 sd/√3 with ddof = 0 covers {narrow:.3f}"
-    return Outcome(wrong, right, right - wrong, "of coverage", 0.15, note)
+    note = f"{TABLES} tables of {_SEEDS} normal seeds; mean ± 1.96 sd/√3 with ddof = 0 covers {narrow:.3f}"
+    return PitfallOutcome(wrong, right, right - wrong, "of coverage", 0.15, note)
 
 
 def _coverage(intervals: Array) -> float:

@@ -12,17 +12,17 @@ import torch
 
 from walkback.core.random_streams import generator
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
-SEEDS, TESTS, REPEATS = 20, 500, 200
+_SEEDS, TESTS, REPEATS = 20, 500, 200
 
 
-def run() -> Outcome:
-    net = small.recipe("bp").net
+def run() -> PitfallOutcome:
+    net = small.resolved("bp").net
     x = small.samples(torch.float32)[0][:TESTS]
-    guesses = torch.stack([net.forward(net.init(generator(seed, "init")), x).argmax(-1) for seed in range(SEEDS)])
+    guesses = torch.stack([net.forward(net.init(generator(seed, "init")), x).argmax(-1) for seed in range(_SEEDS)])
     labels = torch.randint(net.classes, (REPEATS, TESTS), generator=generator(0, "lots"))
     accuracy = (guesses[:, None] == labels).double().mean(-1)
     wrong, right = accuracy.amax(0).mean().item(), accuracy[0].mean().item()
     note = f"mean over {REPEATS} labellings of {TESTS} test samples; chance is {1 / net.classes:.3f}"
-    return Outcome(wrong, right, 100 * (wrong - right), "pp", 2.0, note)
+    return PitfallOutcome(wrong, right, 100 * (wrong - right), "pp", 2.0, note)

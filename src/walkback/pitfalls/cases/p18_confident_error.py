@@ -12,20 +12,20 @@ import torch
 
 from walkback.core.random_streams import generator
 from walkback.credit.trace import one_hot, softmax_error
-from walkback.measure.vectors import cosines, rows
-from walkback.pitfalls.case import Outcome
+from walkback.measure.vectors import as_rows, cosines
+from walkback.pitfalls.case import PitfallOutcome
 
 MARGIN, CLASSES = 20.0, 10
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     draws = generator(0, "confident")
     y = torch.randint(CLASSES, (128,), generator=draws)
     target = one_hot(y, CLASSES).float()
     logits = torch.randn(128, CLASSES, generator=draws) + MARGIN * target
     true = softmax_error(logits.double(), target.double())
     wrong, right = (
-        cosines(rows(error), true).mean().item()
+        cosines(as_rows(error), true).mean().item()
         for error in (logits.softmax(-1) - target, softmax_error(logits, target))
     )
-    return Outcome(wrong, right, right - wrong, "in cosine", 0.4)
+    return PitfallOutcome(wrong, right, right - wrong, "in cosine", 0.4)

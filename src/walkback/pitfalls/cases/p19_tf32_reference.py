@@ -18,18 +18,18 @@ from torch import Tensor
 
 from walkback.credit.rule import transport
 from walkback.credit.trace import trace
-from walkback.measure.vectors import norms, rows
+from walkback.measure.vectors import as_rows, norms
 from walkback.nets.network import Leaves, plain_linear
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
-from walkback.training.driver import prepare
+from walkback.pitfalls.case import PitfallOutcome
+from walkback.training.driver import set_exact_arithmetic
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     trained = small.trained("bp")
     if torch.cuda.is_available():
         device, note = torch.device("cuda"), "on this GPU, by its own switch"
-        prepare(device)
+        set_exact_arithmetic(device)
         with _tf32(True):
             coarse = _gradient(trained.params, torch.float32, device)
     else:
@@ -39,7 +39,7 @@ def run() -> Outcome:
         fine = _gradient(trained.params, torch.float32, device)
     true = _gradient(trained.params, torch.float64, small.CPU)
     wrong, right = (_relative_error(each, true) for each in (coarse, fine))
-    return Outcome(wrong, right, wrong / right, "x", 100.0, note)
+    return PitfallOutcome(wrong, right, wrong / right, "x", 100.0, note)
 
 
 def to_tf32(x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _gradient(params: Leaves, dtype: torch.dtype, device: torch.device, linear: 
 
 
 def _relative_error(gradient: Tensor, true: Tensor) -> float:
-    return (norms(rows(gradient) - rows(true)) / norms(rows(true))).median().item()
+    return (norms(as_rows(gradient) - as_rows(true)) / norms(as_rows(true))).median().item()
 
 
 @contextmanager

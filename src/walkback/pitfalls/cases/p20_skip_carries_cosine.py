@@ -15,16 +15,18 @@ from walkback.credit.feedback import gaussian
 from walkback.credit.perlinear import feedback_linear
 from walkback.credit.rule import Credits, transport
 from walkback.credit.trace import trace
-from walkback.measure.vectors import cosines, rows
+from walkback.measure.vectors import as_rows, cosines
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     gradient, credit, skip = _credits("true"), _credits("random"), _credits("none")
-    wrong, alone = (cosines(rows(each[0]), rows(gradient[0])).mean().item() for each in (credit, skip))
-    right = cosines(rows(credit[0] - skip[0]), rows(gradient[0] - skip[0])).mean().item()
-    return Outcome(wrong, right, wrong - right, "in cosine", 0.2, f"with feedback 0 in every branch: {alone:.3f}")
+    wrong, alone = (cosines(as_rows(each[0]), as_rows(gradient[0])).mean().item() for each in (credit, skip))
+    right = cosines(as_rows(credit[0] - skip[0]), as_rows(gradient[0] - skip[0])).mean().item()
+    return PitfallOutcome(
+        wrong, right, wrong - right, "in cosine", 0.2, f"with feedback 0 in every branch: {alone:.3f}"
+    )
 
 
 def _credits(feedback: str) -> Credits:

@@ -13,17 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from walkback.pitfalls import small
-from walkback.pitfalls.case import Outcome
+from walkback.pitfalls.case import PitfallOutcome
 
-EPS, LOSS_SCALE = 1e-8, 1e-7
+_EPS, _LOSS_SCALE = 1e-8, 1e-7
 
 
-def run() -> Outcome:
+def run() -> PitfallOutcome:
     gradient = _gradient()
-    whole = _step(gradient, EPS)
-    wrong, right = (_step(LOSS_SCALE * gradient, eps) / whole for eps in (EPS, EPS * LOSS_SCALE))
+    whole = _step(gradient, _EPS)
+    wrong, right = (_step(_LOSS_SCALE * gradient, eps) / whole for eps in (_EPS, _EPS * _LOSS_SCALE))
     note = f"median |g| {gradient.abs().median().item():.1e} before scaling"
-    return Outcome(wrong, right, right / wrong, "x", 10.0, note)
+    return PitfallOutcome(wrong, right, right / wrong, "x", 10.0, note)
 
 
 def _gradient() -> Tensor:

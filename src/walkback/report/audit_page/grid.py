@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from walkback.judge.audit_table import worst
+from walkback.judge.audit_table import worst_outcome
 from walkback.judge.editions import EDITIONS, Edition, Outcome, apply
 from walkback.judge.flag import Flag
 from walkback.judge.threshold_sweep import STRATEGIES
-from walkback.report.audit_page.member import Member, Verdict
+from walkback.report.audit_page.member import EditionVerdict, Member
 from walkback.report.sections import Card
 
-WORDS: Mapping[Outcome, str] = {
+_WORDS: Mapping[Outcome, str] = {
     "trustworthy": "passes",
     "walked_back": "walked back",
     "inconclusive": "not decidable",
@@ -25,14 +25,14 @@ GROUPS = {
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class _Conclusion:
     """What one strategy says of one method."""
 
-    verdict: Verdict
+    verdict: EditionVerdict
     words: str
 
 
-def grid(members: Sequence[Member]) -> list[tuple[Member, list[Conclusion]]]:
+def conclusion_grid(members: Sequence[Member]) -> list[tuple[Member, list[_Conclusion]]]:
     """A row for each method, a conclusion for each strategy: the worst of its seeds'."""
     names = [name for group in GROUPS.values() for name in group]
     return [(member, [_concluded(member.cards, STRATEGIES[name]) for name in names]) for member in members]
@@ -52,11 +52,11 @@ def outcome(card: Card, rules: Edition) -> tuple[Outcome, tuple[str, ...]]:
     return verdict.outcome, verdict.decided_by
 
 
-def _concluded(cards: Sequence[Card], rules: Edition) -> Conclusion:
+def _concluded(cards: Sequence[Card], rules: Edition) -> _Conclusion:
     found = [outcome(card, rules) for card in cards]
-    worst_one = worst([outcome for outcome, _ in found])
+    worst_one = worst_outcome([outcome for outcome, _ in found])
     alike = [by for outcome, by in found if outcome == worst_one]
     checks = dict.fromkeys(check for by in alike for check in by)
     by = f" ({', '.join(checks)})" if checks else ""
     share = "" if len(alike) == len(found) else f" in {len(alike)} of {len(found)} seeds"
-    return Conclusion(Verdict(worst_one), f"{WORDS[worst_one]}{by}{share}")
+    return _Conclusion(EditionVerdict(worst_one), f"{_WORDS[worst_one]}{by}{share}")

@@ -7,53 +7,53 @@ from statistics import fmean, stdev
 
 from markupsafe import Markup
 
-from walkback.report.audit_page.member import Member, Multiple, joined, mean_of, told
-from walkback.report.cells import NOTHING, Cell, size
-from walkback.report.sections import LayerView, layer
-from walkback.report.svg import Axes, Point, Scale
+from walkback.report.audit_page.member import Member, Multiple, joined_words, mean_of, told
+from walkback.report.cells import EMPTY_CELL, Cell, size
+from walkback.report.sections import LayerView, layer_view
+from walkback.report.svg import AxisScale, Point, SvgAxes
 
 Read = Callable[[LayerView], Cell]
-COSINE, NORM = "cosine", "|g_l| @128"
-READ: dict[str, Read] = {COSINE: lambda view: view.credit, NORM: lambda view: view.grad}
+_COSINE, NORM = "cosine", "|g_l| @128"
+LAYER_QUANTITIES: dict[str, Read] = {_COSINE: lambda view: view.credit, NORM: lambda view: view.grad}
 LABELS = {
     "exact": "exact by construction",
     "asymptotic": "asymptotically exact",
     "fitted": "fitted",
 }
-MANY = 12
+_MANY = 12
 """More layers than this have smaller dots."""
 
 
-def multiples(members: Sequence[Member]) -> list[Multiple]:
+def layer_multiples(members: Sequence[Member]) -> list[Multiple]:
     """A pair of plots for each method."""
-    views = [seeds_of(member) for member in members]
+    views = [_seeds_of(member) for member in members]
     every = [view for seeds in views for seed in seeds for view in seed]
     bands = [view.band for view in every if view.band is not None]
     scales = {
-        COSINE: Scale.around([*_known(every, COSINE), *bands, *(-band for band in bands)], -0.1, 0.2),
-        NORM: Scale.decades([*_known(every, NORM), *(floor_of(member) for member in members)]),
+        _COSINE: AxisScale.around([*_known(every, _COSINE), *bands, *(-band for band in bands)], -0.1, 0.2),
+        NORM: AxisScale.decades([*_known(every, NORM), *(floor_of(member) for member in members)]),
     }
     last = max(view.index for view in every)
     return [_multiple(member, seeds, scales, last) for member, seeds in zip(members, views, strict=True)]
 
 
-def seeds_of(member: Member) -> list[list[LayerView]]:
+def _seeds_of(member: Member) -> list[list[LayerView]]:
     """Each seed's layers."""
-    return [[layer(raw, card["thresholds"]["null_z"]) for raw in card["layers"]] for card in member.cards]
+    return [[layer_view(raw, card["thresholds"]["null_z"]) for raw in card["layers"]] for card in member.cards]
 
 
 def floor_of(member: Member) -> float:
     return float(member.cards[0]["thresholds"]["g_norm_floor"])
 
 
-def numbers(members: Sequence[Member], what: str) -> list[tuple[str, list[Cell]]]:
+def layer_numbers(members: Sequence[Member], what: str) -> list[tuple[str, list[Cell]]]:
     """The same as a table: a row for each method, a cell for each layer."""
-    views = [seeds_of(member) for member in members]
+    views = [_seeds_of(member) for member in members]
     width = max(len(seeds[0]) for seeds in views)
     rows = []
     for member, seeds in zip(members, views, strict=True):
-        cells = [_over_seeds([READ[what](seed[at]) for seed in seeds], what) for at in range(len(seeds[0]))]
-        rows.append((member.name, cells + [Cell(NOTHING)] * (width - len(cells))))
+        cells = [_over_seeds([LAYER_QUANTITIES[what](seed[at]) for seed in seeds], what) for at in range(len(seeds[0]))]
+        rows.append((member.name, cells + [Cell(EMPTY_CELL)] * (width - len(cells))))
     return rows
 
 
@@ -66,39 +66,43 @@ def _over_seeds(cells: Sequence[Cell], what: str) -> Cell:
     values = [cell.value for cell in cells if cell.value is not None]
     if len(values) == 1:
         return cells[0]
-    if what == COSINE:
+    if what == _COSINE:
         return Cell(f"{fmean(values):+z.3f} ± {stdev(values):.3f}", fmean(values))
     ends = dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values)))
     return Cell(" to ".join(ends), min(values))
 
 
-def _multiple(member: Member, seeds: list[list[LayerView]], scales: dict[str, Scale], last: int) -> Multiple:
+def _multiple(member: Member, seeds: list[list[LayerView]], scales: dict[str, AxisScale], last: int) -> Multiple:
     panels = []
     floor = floor_of(member)
-    for what, title in ((COSINE, "credit cosine"), (NORM, "‖g_l‖ @128, log")):
-        axes = Axes(title, "layer", 0, last, scales[what])
-        curves: list[list[Point]] = [[(view.index, READ[what](view).value) for view in seed] for seed in seeds]
+    for what, title in ((_COSINE, "credit cosine"), (NORM, "‖g_l‖ @128, log")):
+        axes = SvgAxes(title, "layer", 0, last, scales[what])
+        curves: list[list[Point]] = [
+            [(view.index, LAYER_QUANTITIES[what](view).value) for view in seed] for seed in seeds
+        ]
         means = mean_of(curves, axes.y.log)
         under = (
-            _band(axes, seeds) if what == COSINE else axes.threshold(floor, f"floor {size(floor)}", [*curves, means])
+            _band(axes, seeds) if what == _COSINE else axes.threshold(floor, f"floor {size(floor)}", [*curves, means])
         )
         parts = [*under, *_lines(axes, curves, means), *_dots(axes, member, seeds, means, what)]
         panels.append(axes.drawn(parts, f"{title} of {member.name} by layer"))
     return Multiple(member, tuple(panels), (*_labels(seeds), *_reasons(member, seeds)))
 
 
-def _lines(axes: Axes, curves: list[list[Point]], means: list[Point]) -> list[Markup]:
+def _lines(axes: SvgAxes, curves: list[list[Point]], means: list[Point]) -> list[Markup]:
     seeds = curves if len(curves) > 1 else []
     return [line for points in seeds for line in axes.curve(points, "seed")] + axes.curve(means, "curve")
 
 
-def _dots(axes: Axes, member: Member, seeds: list[list[LayerView]], means: list[Point], what: str) -> Iterator[Markup]:
+def _dots(
+    axes: SvgAxes, member: Member, seeds: list[list[LayerView]], means: list[Point], what: str
+) -> Iterator[Markup]:
     """A mark for every number, with the number as its title; crosses where there is none."""
     layers = list(zip(*seeds, strict=True))
-    if all(READ[what](view).value is None for views in layers for view in views):
-        yield axes.words(READ[what](seeds[0][0]).text)
+    if all(LAYER_QUANTITIES[what](view).value is None for views in layers for view in views):
+        yield axes.words(LAYER_QUANTITIES[what](seeds[0][0]).text)
     for (at, mean), views in zip(means, layers, strict=True):
-        cells = [READ[what](view) for view in views]
+        cells = [LAYER_QUANTITIES[what](view) for view in views]
         for name, cell in zip(member.seeds, cells, strict=True):
             says = told(f"layer {at:g}", name, cell.text)
             if cell.value is None:
@@ -106,12 +110,12 @@ def _dots(axes: Axes, member: Member, seeds: list[list[LayerView]], means: list[
             elif len(cells) > 1:
                 yield axes.dot(at, cell.value, "speck", 1.7, says)
         if mean is not None:
-            kind = "dot open" if what == COSINE and views[0].label != "none" else "dot"
+            kind = "dot open" if what == _COSINE and views[0].label != "none" else "dot"
             says = told(f"layer {at:g}", "all seeds" if len(cells) > 1 else "", _over_seeds(cells, what).text)
-            yield axes.dot(at, mean, kind, 3.2 if len(layers) <= MANY else 2.2, says)
+            yield axes.dot(at, mean, kind, 3.2 if len(layers) <= _MANY else 2.2, says)
 
 
-def _band(axes: Axes, seeds: list[list[LayerView]]) -> list[Markup]:
+def _band(axes: SvgAxes, seeds: list[list[LayerView]]) -> list[Markup]:
     """The null, as wide as in the seed where it is widest."""
     widths = [[view.band for view in views if view.band is not None] for views in zip(*seeds, strict=True)]
     known = [(axes.x(at), max(bands)) for at, bands in enumerate(widths) if bands]
@@ -129,13 +133,13 @@ def _labels(seeds: list[list[LayerView]]) -> list[str]:
     for view in seeds[0]:
         if view.label != "none":
             found.setdefault(LABELS.get(view.label, view.label), []).append(view.index)
-    return [f"○ cosine {label}: layer{'s' if len(at) > 1 else ''} {joined(at)}" for label, at in found.items()]
+    return [f"○ cosine {label}: layer{'s' if len(at) > 1 else ''} {joined_words(at)}" for label, at in found.items()]
 
 
 def _reasons(member: Member, seeds: list[list[LayerView]]) -> list[str]:
     """Why there are crosses: the word, where, and the reason, each once."""
     found: dict[tuple[str, str], dict[int, list[str]]] = {}
-    for what, read in READ.items():
+    for what, read in LAYER_QUANTITIES.items():
         for name, seed in zip(member.seeds, seeds, strict=True):
             for view in seed:
                 cell = read(view)
@@ -145,9 +149,9 @@ def _reasons(member: Member, seeds: list[list[LayerView]]) -> list[str]:
     for (what, reason), where in found.items():
         some = sorted({name for names in where.values() for name in names if len(names) < len(seeds)} - {""})
         of = f" ({', '.join(some)})" if some else ""
-        said.append(f"✕ {what}, layer{'s' if len(where) > 1 else ''} {joined(where)}{of}: {reason}")
+        said.append(f"✕ {what}, layer{'s' if len(where) > 1 else ''} {joined_words(where)}{of}: {reason}")
     return said
 
 
 def _known(views: Sequence[LayerView], what: str) -> list[float]:
-    return [value for view in views if (value := READ[what](view).value) is not None]
+    return [value for view in views if (value := LAYER_QUANTITIES[what](view).value) is not None]

@@ -13,16 +13,16 @@ from markupsafe import Markup
 
 from walkback.judge.editions import Outcome
 from walkback.report.html import SIGNS
-from walkback.report.sections import VERDICTS, Card
+from walkback.report.sections import VERDICT_WORDS, Card
 from walkback.report.svg import Point
 
 Log = Sequence[Mapping[str, Any]]
 """A run's training log, a row for each epoch; empty where there is none."""
-KINDS = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn"}
+_KINDS = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn"}
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EditionVerdict:
     """A verdict for readers with and without colour: a sign, a word and a kind."""
 
     outcome: Outcome
@@ -33,11 +33,11 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        return VERDICTS[self.outcome]
+        return VERDICT_WORDS[self.outcome]
 
     @property
     def kind(self) -> str:
-        return KINDS[self.outcome]
+        return _KINDS[self.outcome]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Member:
     """One method with all that is known of its seeds."""
 
     name: str
-    verdict: Verdict
+    verdict: EditionVerdict
     cards: tuple[Card, ...]
     logs: tuple[Log, ...]
     """One for each card."""
@@ -77,7 +77,7 @@ def told(*words: str) -> str:
     return f"{', '.join(filter(None, about))}: {value}"
 
 
-def joined(numbers: Iterable[int]) -> str:
+def joined_words(numbers: Iterable[int]) -> str:
     """`0 to 3, 5`: neighbours as a range."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from walkback.core.errors import InputError
 from walkback.judge.threshold_sweep import STRATEGIES
 from walkback.report.audit_page import epochs, grid, layers, table
-from walkback.report.audit_page.member import Log, Member, Verdict
+from walkback.report.audit_page.member import EditionVerdict, Log, Member
 from walkback.report.captions import stated
 from walkback.report.cells import size
 from walkback.report.html import pages
@@ -37,32 +37,32 @@ def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), log
             title=title,
             shown=shown,
             columns=table.columns(shown),
-            rows=table.rows(shown),
+            rows=table.table_rows(shown),
             members=members,
             links=[[(card["claim"]["seed"], targets[card["hash"]]) for card in member.cards] for member in members],
             stated=stated(cards),
-            layers=layers.multiples(members),
-            numbers={what: layers.numbers(members, what) for what in layers.READ},
+            layers=layers.layer_multiples(members),
+            numbers={what: layers.layer_numbers(members, what) for what in layers.LAYER_QUANTITIES},
             null_z=f"{thresholds['null_z']:g}",
             floor=size(thresholds["g_norm_floor"]),
-            epochs=epochs.multiples(members),
+            epochs=epochs.epoch_multiples(members),
             firing_heads=epochs.heads(members),
             firing=epochs.firing(members),
             groups=grid.GROUPS,
             strategies=STRATEGIES,
-            grid=grid.grid(members),
+            grid=grid.conclusion_grid(members),
         )
     )
 
 
 def _members(shown: Overview, logs: dict[str, Log]) -> list[Member]:
-    protocol = shown.panel.protocol
+    protocol = shown.audit_table.protocol
     return [
         Member(
             name=cells[0].text,
-            verdict=Verdict(row.rulings[protocol].outcome),
+            verdict=EditionVerdict(row.rulings[protocol].outcome),
             cards=row.cards,
             logs=tuple(logs[card["hash"]] for card in row.cards),
         )
-        for cells, row in zip(shown.rows, shown.panel.rows, strict=True)
+        for cells, row in zip(shown.rows, shown.audit_table.rows, strict=True)
     ]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from walkback.judge.audit_table import Ruling
-from walkback.report.audit_page.member import Verdict
-from walkback.report.overview import NUMBERS, Column, Overview
+from walkback.judge.audit_table import EditionRuling
+from walkback.report.audit_page.member import EditionVerdict
+from walkback.report.overview import OVERVIEW_NUMBERS, Column, Overview
 
 RANKS = {"walked_back": 0, "inconclusive": 1, "trustworthy": 2}
 
@@ -20,7 +20,7 @@ class Shown:
 
     text: str
     value: float | None = None
-    verdict: Verdict | None = None
+    verdict: EditionVerdict | None = None
 
     @property
     def kept(self) -> Markup:
@@ -32,22 +32,22 @@ class Shown:
 
 def columns(table: Overview) -> list[Column]:
     """The columns; verdicts are sorted by how good they are, not by the alphabet."""
-    editions = len(NUMBERS) + len(table.panel.rows[0].rulings)
+    editions = len(OVERVIEW_NUMBERS) + len(table.audit_table.rows[0].rulings)
     return [
-        Column(column.name, True, "up") if len(NUMBERS) <= at < editions else column
+        Column(column.name, True, "up") if len(OVERVIEW_NUMBERS) <= at < editions else column
         for at, column in enumerate(table.columns)
     ]
 
 
-def rows(table: Overview) -> list[list[Shown]]:
+def table_rows(table: Overview) -> list[list[Shown]]:
     found = []
-    for row, judged in zip(table.rows, table.panel.rows, strict=True):
-        rulings = dict(enumerate(judged.rulings.values(), start=len(NUMBERS)))
+    for row, judged in zip(table.rows, table.audit_table.rows, strict=True):
+        rulings = dict(enumerate(judged.rulings.values(), start=len(OVERVIEW_NUMBERS)))
         found.append([_shown(cell.text, cell.value, rulings.get(at)) for at, cell in enumerate(row)])
     return found
 
 
-def _shown(text: str, value: float | None, ruling: Ruling | None) -> Shown:
+def _shown(text: str, value: float | None, ruling: EditionRuling | None) -> Shown:
     if ruling is None:
         return Shown(text, value)
-    return Shown(text, RANKS[ruling.outcome], Verdict(ruling.outcome))
+    return Shown(text, RANKS[ruling.outcome], EditionVerdict(ruling.outcome))

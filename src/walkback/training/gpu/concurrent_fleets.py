@@ -15,18 +15,18 @@ import torch
 from walkback.data.dataset import Dataset
 from walkback.training.driver import Driver, Snapshot, Tick, Trainer
 from walkback.training.fleet import Fleet
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 
-class Convoy(Trainer):
-    def __init__(self, fleets: Sequence[Sequence[Recipe]], data: Dataset, device: torch.device):
-        self.recipes = tuple(recipe for recipes in fleets for recipe in recipes)
+class ConcurrentFleets(Trainer):
+    def __init__(self, fleets: Sequence[Sequence[ResolvedRun]], data: Dataset, device: torch.device):
+        self.resolved_runs = tuple(resolved for resolved_runs in fleets for resolved in resolved_runs)
         self.epoch = 0
         self._device = device
         # Made one after the other: torch gives out its streams in turn, and begins again after some.
         self._streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in fleets]  # type: ignore[no-untyped-call]
         pairs = zip(fleets, self._streams, strict=True)
-        self._fleets = [Fleet(recipes, data, device, stream) for recipes, stream in pairs]
+        self._fleets = [Fleet(resolved_runs, data, device, stream) for resolved_runs, stream in pairs]
         assert len({fleet.steps_per_epoch for fleet in self._fleets}) == 1, "fleets side by side take the same steps"
         self.steps_per_epoch = self._fleets[0].steps_per_epoch
 
@@ -65,10 +65,10 @@ class Convoy(Trainer):
         return [snapshot for fleet in self._fleets for snapshot in fleet.snapshots()]
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        assert len(snapshots) == len(self.recipes), "one snapshot for each model"
+        assert len(snapshots) == len(self.resolved_runs), "one snapshot for each model"
         start = 0
         for fleet in self._fleets:
-            end = start + len(fleet.recipes)
+            end = start + len(fleet.resolved_runs)
             fleet.restore(snapshots[start:end])
             start = end
         self.epoch = self._fleets[0].epoch

@@ -10,7 +10,7 @@ import torch
 T = TypeVar("T")
 
 
-def recorded(work: Callable[[], T], device: torch.device, stream: torch.cuda.Stream | None = None) -> Callable[[], T]:
+def captured(work: Callable[[], T], device: torch.device, stream: torch.cuda.Stream | None = None) -> Callable[[], T]:
     """The same work, recorded when it is first asked for; elsewhere than on a GPU it is done anew each time.
 
     On a GPU each call returns the same tensors, with new values. `stream` is as in `record`.
@@ -26,12 +26,12 @@ class _Recorded(Generic[T]):
 
     def __call__(self) -> T:
         if self._graph is None:
-            self._graph, self._result = record(self._work, self._stream)
+            self._graph, self._result = capture(self._work, self._stream)
         self._graph.replay()
         return self._result
 
 
-def record(work: Callable[[], T], stream: torch.cuda.Stream | None = None) -> tuple[torch.cuda.CUDAGraph, T]:
+def capture(work: Callable[[], T], stream: torch.cuda.Stream | None = None) -> tuple[torch.cuda.CUDAGraph, T]:
     """The work as a graph, and the tensors it writes. It is done three times before: libraries set up what they need
     outside of the recording.
 
@@ -50,7 +50,7 @@ def record(work: Callable[[], T], stream: torch.cuda.Stream | None = None) -> tu
     return graph, result
 
 
-def finish(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait: a GPU is still at work when the host goes on."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -19,10 +19,10 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import flop_registry
 
-from walkback.training.gpu.norm_gradients import spare_norm_products
+from walkback.training.gpu.norm_gradients import remove_norm_matmuls
 from walkback.training.gpu.patch_convolution import use_patches
-from walkback.training.gpu.split_matmul import split_products
-from walkback.training.gpu.tensorcore_matmul import use_fine_products
+from walkback.training.gpu.split_matmul import split_matmuls
+from walkback.training.gpu.tensorcore_matmul import use_tensorcore_matmul
 from walkback.training.gpu.winograd import eligible, operations, use_winograd
 
 COMPILING = (2.0, 0.035, 4.0)
@@ -42,26 +42,26 @@ CONVOLVING = 8e12
 same way wherever a run is continued."""
 
 
-def flat_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> GraphModule:
+def trace_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> GraphModule:
     """The same function as a list of tensor operations, without those whose results are not used."""
     # With one mode for the shapes of all results; else torch makes one for each, which takes as long as the tracing.
     with tracing(TracingContext(FakeTensorMode())):
         program = make_fx(lambda *given: function(*given))(*inputs)
     program.graph.eliminate_dead_code()
-    spare_norm_products(program)
+    remove_norm_matmuls(program)
     program.recompile()
     return program
 
 
-def quicken(program: GraphModule, steps: int) -> Callable[..., Any]:
+def optimise_graph(program: GraphModule, steps: int) -> Callable[..., Any]:
     """The program for a GPU that will run it `steps` times."""
-    is_worth_compiling = pays(program, steps)
+    is_worth_compiling = compiling_pays(program, steps)
     if is_worth_compiling:
         # Transforms and patches are cheap only where they are fused.
         use_winograd(program)
         use_patches(program)
-    split_products(program)
-    use_fine_products(program)
+    split_matmuls(program)
+    use_tensorcore_matmul(program)
     program.recompile()
     if not is_worth_compiling:
         return program
@@ -71,7 +71,7 @@ def quicken(program: GraphModule, steps: int) -> Callable[..., Any]:
     return compiled
 
 
-def pays(program: GraphModule, steps: int) -> bool:
+def compiling_pays(program: GraphModule, steps: int) -> bool:
     """Whether `steps` runs of a program save more than compiling it costs."""
     calls = [node for node in program.graph.nodes if isinstance(node.target, OpOverload) and not node.target.is_view]
     small = sum(LAUNCH + 2 * _result_bytes(node) / BANDWIDTH for node in calls if not _is_product(node))

@@ -63,7 +63,7 @@ class _Place:
     norm: _Norm
 
 
-def spare_norm_products(program: GraphModule) -> int:
+def remove_norm_matmuls(program: GraphModule) -> int:
     """Rewrite the program in place; how many products were spared."""
     if any(_writes(node) for node in program.graph.nodes):
         return 0  # What is computed elsewhere than before could read a tensor before or after it is written to.

@@ -18,25 +18,25 @@ from torch.fx import GraphModule, Node
 
 from walkback.training.gpu.inlining import arguments, replace_pullback
 
-BACKWARD = torch.ops.aten.convolution_backward.default
-LARGEST = 64
+CONV_BACKWARD = torch.ops.aten.convolution_backward.default
+LARGEST_PATCHES = 64
 """Numbers in a patch up to which patches are taken: for each pixel of the output there is one."""
 
 
 def use_patches(program: GraphModule) -> int:
     """Rewrite, in place, the pullbacks of a traced program that can be done so; returns how many there were."""
-    found = [node for node in program.graph.nodes if node.target is BACKWARD and _is_eligible(node)]
+    found = [node for node in program.graph.nodes if node.target is CONV_BACKWARD and _is_eligible(node)]
     for node in found:
         credit, x, weight, _, stride, padding, *_, groups, _ = arguments(node)
         kernel = tuple(weight.meta["val"].shape[2:])
-        by_product = partial(weight_gradient, kernel=kernel, stride=stride, padding=padding, groups=groups)
+        by_product = partial(patch_weight_gradient, kernel=kernel, stride=stride, padding=padding, groups=groups)
         replace_pullback(node, {1: (by_product, [credit, x])})
     program.graph.eliminate_dead_code()
     program.recompile()
     return len(found)
 
 
-def weight_gradient(
+def patch_weight_gradient(
     credit: Tensor, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], groups: int
 ) -> Tensor:
     """Of a convolution of x [n, groups * in, height, width] whose output has the gradient `credit`."""
@@ -57,7 +57,7 @@ def _is_eligible(node: Node) -> bool:
         and not transposed
         and groups > 1
         and weight.dim() == 4
-        and weight[0].numel() <= LARGEST
+        and weight[0].numel() <= LARGEST_PATCHES
         and all(each == 1 for each in dilation)
         and credit.numel() * x.numel() * weight.numel() > 0
     )

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-NAME = "walkback::product"
+_NAME = "walkback::product"
 """The operation in torch's registry; on the CPU it is torch's own product."""
-TILE, DEEP = 64, 32
+_TILE, DEEP = 64, 32
 """Results are computed in squares of this size, and their terms so many at a time."""
-LEAST = 64
+_LEAST = 64
 """Rows, columns and terms of the smallest products that were measured to be quicker here; of 32 they are not."""
 MULTIPROCESSORS = 132
 """Of the GPU the choices below were measured on."""
@@ -31,7 +31,7 @@ CAPABILITY = (9, 0)
 """What a GPU must be capable of: on older ones this was never tried."""
 
 
-class Settings(NamedTuple):
+class KernelSettings(NamedTuple):
     """How the kernel is started: its tile, the threads and the loads under way at once, and the short floats used."""
 
     tall: int
@@ -42,26 +42,26 @@ class Settings(NamedTuple):
     precision: str
 
 
-SMALL = Settings(32, 64, DEEP, 4, 4, "tf32x3")
-SQUARE = Settings(64, 64, DEEP, 4, 3, "tf32x3")
-TALL = Settings(128, 64, DEEP, 4, 3, "tf32x3")
-MIXED = Settings(64, 64, DEEP, 4, 3, "bf16x6")
+SMALL_MATMUL = KernelSettings(32, 64, DEEP, 4, 4, "tf32x3")
+SQUARE = KernelSettings(64, 64, DEEP, 4, 3, "tf32x3")
+TALL = KernelSettings(128, 64, DEEP, 4, 3, "tf32x3")
+MIXED = KernelSettings(64, 64, DEEP, 4, 3, "bf16x6")
 """For factors that do not both lie along their terms: tensor cores take transposed bfloat16, but no transposed TF32."""
 
 
-def use_fine_products(program: GraphModule) -> int:
+def use_tensorcore_matmul(program: GraphModule) -> int:
     """Rewrite the program's batched products in place, where `takes` says so; how many."""
     bmm = torch.ops.aten.bmm.default
     found = [node for node in program.graph.nodes if node.target is bmm]
     taken = [node for node in found if takes(*(factor.meta["val"] for factor in node.args))]
     for node in taken:
-        node.target = FINE_PRODUCT
+        node.target = TENSORCORE_MATMUL
     return len(taken)
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
+def tensorcore_matmul(left: Tensor, right: Tensor) -> Tensor:
     """The product [b, m, k] x [b, k, n], done the way a fleet's program does it."""
-    return FINE_PRODUCT(left, right) if takes(left, right) else torch.bmm(left, right)
+    return TENSORCORE_MATMUL(left, right) if takes(left, right) else torch.bmm(left, right)
 
 
 def takes(left: Tensor, right: Tensor) -> bool:
@@ -74,8 +74,8 @@ def _fills(left: Tensor, right: Tensor) -> bool:
     """Neither short on any side, nor scattered in memory, nor mostly beside the tiles' edges."""
     (batch, rows, terms), columns = left.shape, right.shape[-1]
     is_dense = 1 in left.stride()[1:] and 1 in right.stride()[1:]
-    work = math.prod(math.ceil(size / tile) * tile for size, tile in ((rows, TILE), (terms, DEEP), (columns, TILE)))
-    return batch > 0 and min(rows, terms, columns) >= LEAST and is_dense and 2 * rows * terms * columns >= work
+    work = math.prod(math.ceil(size / tile) * tile for size, tile in ((rows, _TILE), (terms, DEEP), (columns, _TILE)))
+    return batch > 0 and min(rows, terms, columns) >= _LEAST and is_dense and 2 * rows * terms * columns >= work
 
 
 @cache
@@ -93,17 +93,17 @@ def has_kernel(device: torch.device) -> bool:
     except Exception:  # There may be no Triton, or none of what it needs: a C compiler, Python's headers, a driver.
         return False
     known = getattr(CUDAOptions, "allowed_dot_input_precisions", ())
-    return {SMALL.precision, MIXED.precision} <= {*known}
+    return {SMALL_MATMUL.precision, MIXED.precision} <= {*known}
 
 
-def settings(left: Tensor, right: Tensor) -> Settings:
+def kernel_settings(left: Tensor, right: Tensor) -> KernelSettings:
     """The quickest on an H200 for the layouts and sizes of a fleet's products."""
-    squares = left.shape[0] * math.ceil(left.shape[1] / TILE) * math.ceil(right.shape[2] / TILE)
+    squares = left.shape[0] * math.ceil(left.shape[1] / _TILE) * math.ceil(right.shape[2] / _TILE)
     if squares < MULTIPROCESSORS:
-        return SMALL
+        return SMALL_MATMUL
     if not left.stride(2) == right.stride(1) == 1:
         return MIXED
-    is_tall = squares >= 2 * MULTIPROCESSORS and math.ceil(left.shape[1] / TILE) % 2 == 0
+    is_tall = squares >= 2 * MULTIPROCESSORS and math.ceil(left.shape[1] / _TILE) % 2 == 0
     return TALL if is_tall else SQUARE
 
 
@@ -115,7 +115,7 @@ def _on_gpu(left: Tensor, right: Tensor) -> Tensor:
     from walkback.training.gpu.tensorcore_kernel import product_tile
 
     (batch, rows, terms), columns = left.shape, right.shape[-1]
-    tall, wide, deep, warps, stages, precision = settings(left, right)
+    tall, wide, deep, warps, stages, precision = kernel_settings(left, right)
     is_even = rows % tall == columns % wide == terms % deep == 0
     result = left.new_empty(batch, rows, columns)
     tiles = batch * math.ceil(rows / tall) * math.ceil(columns / wide)
@@ -130,11 +130,11 @@ def _on_gpu(left: Tensor, right: Tensor) -> Tensor:
 # Torch's compiler may hand over whatever strides are cheapest, as it does to its own products: told to keep to those of
 # the trace, it would copy transposed views.
 torch.library.define(
-    NAME,
+    _NAME,
     "(Tensor left, Tensor right) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout),
 )
-torch.library.register_fake(NAME, _shape)
-torch.library.impl(NAME, "cpu", torch.bmm)
-torch.library.impl(NAME, "cuda", _on_gpu)
-FINE_PRODUCT = torch.ops.walkback.product.default
+torch.library.register_fake(_NAME, _shape)
+torch.library.impl(_NAME, "cpu", torch.bmm)
+torch.library.impl(_NAME, "cuda", _on_gpu)
+TENSORCORE_MATMUL = torch.ops.walkback.product.default

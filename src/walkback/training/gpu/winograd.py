@@ -29,7 +29,7 @@ from walkback.training.gpu.split_matmul import parts
 CONSTANT = "winograd_lift"
 G = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
 FORWARD = torch.ops.aten.convolution.default
-BACKWARD = torch.ops.aten.convolution_backward.default
+_BACKWARD = torch.ops.aten.convolution_backward.default
 
 
 def kernel_lift(dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -53,7 +53,7 @@ def input_gradient(credit: Tensor, weight: Tensor, groups: int, lift: Tensor) ->
     return _from_tiles(torch.bmm(kernels, _input_tiles(credit, groups, 1)), credit, groups, 1)
 
 
-def weight_gradient(credit: Tensor, x: Tensor, groups: int, lift: Tensor) -> Tensor:
+def winograd_weight_gradient(credit: Tensor, x: Tensor, groups: int, lift: Tensor) -> Tensor:
     """The transposes of the kernel's and the output's transforms around one product over batch and tiles."""
     count = chunks(x, credit.shape[1], groups)
     lifted = torch.bmm(_output_tiles(credit, groups, count), _input_tiles(x, groups, count).transpose(1, 2))
@@ -89,12 +89,12 @@ def use_winograd(program: GraphModule) -> int:
 
 def eligible(program: GraphModule) -> list[Node]:
     """The convolutions of a traced program, and their pullbacks, that can be done so."""
-    return [node for node in program.graph.nodes if node.target in (FORWARD, BACKWARD) and _is_eligible(node)]
+    return [node for node in program.graph.nodes if node.target in (FORWARD, _BACKWARD) and _is_eligible(node)]
 
 
 def operations(node: Node) -> int:
     """Floating-point operations of an eligible convolution or pullback, done directly."""
-    is_backward, args = node.target is BACKWARD, arguments(node)
+    is_backward, args = node.target is _BACKWARD, arguments(node)
     maps, weight = args[0].meta["val"], args[2 if is_backward else 1].meta["val"]
     wanted = sum(args[-1][:2]) if is_backward else 1
     return int(wanted * 2 * weight.numel() * maps.shape[0] * maps.shape[2] * maps.shape[3])
@@ -171,7 +171,7 @@ def _lower_output(m: Tensor) -> tuple[Tensor, Tensor]:
 
 def _is_eligible(node: Node) -> bool:
     """3x3, stride 1, padding 1 on dense two-dimensional maps in single or double precision."""
-    backward, args = node.target is BACKWARD, arguments(node)
+    backward, args = node.target is _BACKWARD, arguments(node)
     vals = [operand.meta["val"] for operand in args[: 3 if backward else 2]]
     stride, padding, dilation, transposed = args[4:8] if backward else args[3:7]
     weight = vals[-1]
@@ -202,7 +202,7 @@ def _rewrite_backward(node: Node, lift: Node) -> None:
     credit, x, weight, *_, groups, _ = arguments(node)
     passes: dict[int, Pass] = {
         0: (lambda dy, w, lift: input_gradient(dy, w, groups, lift), [credit, weight, lift]),
-        1: (lambda dy, x, lift: weight_gradient(dy, x, groups, lift), [credit, x, lift]),
+        1: (lambda dy, x, lift: winograd_weight_gradient(dy, x, groups, lift), [credit, x, lift]),
     }
     replace_pullback(node, passes)
 

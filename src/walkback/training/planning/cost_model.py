@@ -16,12 +16,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from walkback.training.driver import prepare
-from walkback.training.gpu.cuda_graph import finish, record
+from walkback.training.driver import set_exact_arithmetic
+from walkback.training.gpu.cuda_graph import capture, synchronize
 from walkback.training.gpu.graph_program import BANDWIDTH, LAUNCH, compiling_seconds, worth_compiling
-from walkback.training.gpu.split_matmul import cuts, parts, product_in_parts
+from walkback.training.gpu.split_matmul import cuts, matmul_in_parts, parts
 from walkback.training.out_of_memory import is_out_of_memory
-from walkback.training.planning.flop_count import Count, Layout, Product
+from walkback.training.planning.flop_count import MatmulShape, StepCost, TensorLayout
 
 ADAMW_PASSES = {"cpu": 8, "cuda": 6}
 """Times a leaf's worth of bytes moves per update, at the rate of a copy: gradient, weight and two moments are read, and
@@ -50,21 +50,21 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Speed:
+class CostModel:
     """What a device does in a second."""
 
     device: torch.device
     bandwidth: float
     """Bytes copied, read and written counted."""
-    timed: Callable[[Product, int, torch.device], float]
+    timed: Callable[[MatmulShape, int, torch.device], float]
     """Seconds of a product for so many models."""
 
     @staticmethod
-    def of(device: torch.device) -> Speed:
-        prepare(device)  # Products are timed as they will be done.
-        return Speed(device, _bandwidth(device), _product_seconds)
+    def of(device: torch.device) -> CostModel:
+        set_exact_arithmetic(device)  # Products are timed as they will be done.
+        return CostModel(device, _bandwidth(device), _product_seconds)
 
-    def estimate(self, count: Count, models: int, steps: int) -> Estimate:
+    def estimate(self, count: StepCost, models: int, steps: int) -> Estimate:
         """What `steps` steps of `models` models take, looks after every epoch included."""
         products = self._products(count.products, models)
         update = ADAMW_PASSES[self.device.type] * models * count.leaf_bytes / self.bandwidth
@@ -87,11 +87,11 @@ class Speed:
             return Estimate(begin, looked * plain)
         return Estimate(begin + compiling_seconds(operations, convolutions), looked * fused)
 
-    def _products(self, products: Iterable[tuple[Product, int]], models: int) -> float:
+    def _products(self, products: Iterable[tuple[MatmulShape, int]], models: int) -> float:
         return sum(times * self.timed(product, models, self.device) for product, times in products)
 
 
-def _product_seconds(product: Product, models: int, device: torch.device) -> float:
+def _product_seconds(product: MatmulShape, models: int, device: torch.device) -> float:
     """Time a product as a fleet does it; where there is no memory for all models, for half of them twice."""
     try:
         return _timed_product(product, models, device)
@@ -103,13 +103,13 @@ def _product_seconds(product: Product, models: int, device: torch.device) -> flo
 
 
 @cache
-def _timed_product(product: Product, models: int, device: torch.device) -> float:
+def _timed_product(product: MatmulShape, models: int, device: torch.device) -> float:
     if product.kind == "matmul":
         return _seconds(_matmul(*(_stacked(each, models, product, device) for each in product.operands)), device)
     return _seconds(_convolution(product, models, device), device)
 
 
-def _stacked(layout: Layout, models: int, product: Product, device: torch.device) -> Tensor:
+def _stacked(layout: TensorLayout, models: int, product: MatmulShape, device: torch.device) -> Tensor:
     """A random tensor of this layout for each model, with the models in front of its matrices."""
     size = 1 + sum((extent - 1) * stride for extent, stride in zip(layout.shape, layout.strides, strict=True))
     values = torch.randn(models, size, dtype=product.dtype, device=device)
@@ -119,10 +119,10 @@ def _stacked(layout: Layout, models: int, product: Product, device: torch.device
 
 def _matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
     count = cuts(left, right) if left.device.type == "cuda" else 1
-    return lambda: product_in_parts(left, right, count)
+    return lambda: matmul_in_parts(left, right, count)
 
 
-def _convolution(product: Product, models: int, device: torch.device) -> Callable[[], object]:
+def _convolution(product: MatmulShape, models: int, device: torch.device) -> Callable[[], object]:
     """All models as the groups of one convolution."""
     *maps, kernel = (each.shape for each in product.operands)
     tensors = [torch.randn(s[0], models * s[1], *s[2:], dtype=product.dtype, device=device) for s in maps]
@@ -135,13 +135,13 @@ def _convolution(product: Product, models: int, device: torch.device) -> Callabl
     return lambda: backward(*tensors, weight, None, stride, padding, [1, 1], False, [0, 0], models, wants)
 
 
-def _as_winograd(product: Product) -> bool:
+def _as_winograd(product: MatmulShape) -> bool:
     """Whether a compiled step does this product, a convolution or its pullback, as 16 products."""
     is_3x3 = product.kind != "matmul" and product.operands[-1].shape[-2:] == (3, 3)
     return is_3x3 and product.stride == product.padding == 1
 
 
-def _winograd_products(product: Product, models: int) -> list[Product]:
+def _winograd_products(product: MatmulShape, models: int) -> list[MatmulShape]:
     out, inner = product.operands[-1].shape[:2]
     length = _tiles(product)
     if product.kind == "convolution":
@@ -152,20 +152,20 @@ def _winograd_products(product: Product, models: int) -> list[Product]:
         shapes = [(16, inner, out, length)] * product.wants[0]
         shapes += [(16 * count, out, length // count, inner)] * product.wants[1]
 
-    def dense(*shape: int) -> Layout:
-        return Layout(shape, (shape[1] * shape[2], shape[2], 1))
+    def dense(*shape: int) -> TensorLayout:
+        return TensorLayout(shape, (shape[1] * shape[2], shape[2], 1))
 
     return [replace(product, kind="matmul", operands=(dense(b, m, k), dense(b, k, n))) for b, m, k, n in shapes]
 
 
-def _winograd_bytes(product: Product) -> int:
+def _winograd_bytes(product: MatmulShape) -> int:
     """Bytes that its transforms write and read: maps at 16 positions for each four of their pixels."""
     out, inner = product.operands[-1].shape[:2]
     maps = 1 if product.kind == "convolution" else sum(product.wants)
     return maps * 2 * 16 * _tiles(product) * (out + inner) * product.dtype.itemsize
 
 
-def _tiles(product: Product) -> int:
+def _tiles(product: MatmulShape) -> int:
     batch, _, height, width = product.operands[0].shape
     return batch * -(-height // 2) * -(-width // 2)
 
@@ -192,7 +192,7 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
         return _shortest(work, device)
     work()  # Whatever it needs to be set up is not part of it.
     times = math.ceil(ROW_SECONDS / _shortest(work, device))
-    row, _ = record(lambda: [work() for _ in range(times)][-1])
+    row, _ = capture(lambda: [work() for _ in range(times)][-1])
     return _shortest(row.replay, device) / times
 
 
@@ -200,9 +200,9 @@ def _shortest(work: Callable[[], object], device: torch.device) -> float:
     """The shortest of a few times: what else goes on in a machine only ever adds."""
     found: list[float] = []
     while len(found) < 2 or (len(found) < 6 and sum(found) < 2e-3):
-        finish(device)
+        synchronize(device)
         start = time.perf_counter()
         work()
-        finish(device)
+        synchronize(device)
         found.append(time.perf_counter() - start)
     return min(found)

@@ -11,17 +11,17 @@ from typing import Literal
 
 import torch
 
-from walkback.training.resolved_run import Recipe
+from walkback.training.resolved_run import ResolvedRun
 
 SMALL_STEP = 2e8
 """Floating-point operations of a step under which one CPU thread is enough."""
 
 
 @dataclass(frozen=True)
-class Group:
+class FleetGroup:
     """Runs that are trained together: a fleet, or several side by side."""
 
-    recipes: tuple[Recipe, ...]
+    resolved_runs: tuple[ResolvedRun, ...]
     driver: Literal["single", "fleet"]
     seconds: float
     memory: int
@@ -36,21 +36,21 @@ class Group:
 
     @property
     def epochs_left(self) -> int:
-        return self.recipes[0].config.epochs - self.done
+        return self.resolved_runs[0].config.epochs - self.done
 
     @property
     def steps_left(self) -> int:
-        return self.epochs_left * self.recipes[0].steps_per_epoch
+        return self.epochs_left * self.resolved_runs[0].steps_per_epoch
 
-    def gone_on_from(self, epoch: int) -> Group:
+    def resumed_from(self, epoch: int) -> FleetGroup:
         """The same group with so many epochs done, and the time it takes from there."""
-        share = (self.recipes[0].config.epochs - epoch) / self.epochs_left if self.epochs_left else 0.0
+        share = (self.resolved_runs[0].config.epochs - epoch) / self.epochs_left if self.epochs_left else 0.0
         return replace(self, done=epoch, seconds=self.ahead + share * (self.seconds - self.ahead))
 
     @property
-    def fleets(self) -> list[tuple[Recipe, ...]]:
-        ends = [*accumulate(self.sizes or (len(self.recipes),))]
-        return [self.recipes[start:end] for start, end in pairwise([0, *ends])]
+    def fleets(self) -> list[tuple[ResolvedRun, ...]]:
+        ends = [*accumulate(self.sizes or (len(self.resolved_runs),))]
+        return [self.resolved_runs[start:end] for start, end in pairwise([0, *ends])]
 
     @property
     def costs(self) -> dict[str, object]:
@@ -66,36 +66,36 @@ class Group:
 
     @property
     def label(self) -> str:
-        methods = list(dict.fromkeys(recipe.method.partition(":")[0] for recipe in self.recipes))
-        return f"{'+'.join(methods)} ×{len(self.recipes)}"
+        methods = list(dict.fromkeys(resolved.method.partition(":")[0] for resolved in self.resolved_runs))
+        return f"{'+'.join(methods)} ×{len(self.resolved_runs)}"
 
 
-def halves(group: Group) -> tuple[Group, Group]:
+def halves(group: FleetGroup) -> tuple[FleetGroup, FleetGroup]:
     """A group that did not fit into the memory, as two; estimates are shared out by the number of models."""
     if len(group.sizes) > 1:
         middle = (len(group.sizes) + 1) // 2
         sizes = group.sizes[:middle], group.sizes[middle:]
         count = sum(sizes[0])
     else:
-        sizes, count = ((), ()), (len(group.recipes) + 1) // 2
-    return _part(group, group.recipes[:count], sizes[0]), _part(group, group.recipes[count:], sizes[1])
+        sizes, count = ((), ()), (len(group.resolved_runs) + 1) // 2
+    return _part(group, group.resolved_runs[:count], sizes[0]), _part(group, group.resolved_runs[count:], sizes[1])
 
 
-def _part(group: Group, members: tuple[Recipe, ...], sizes: tuple[int, ...]) -> Group:
-    share = len(members) / len(group.recipes)
+def _part(group: FleetGroup, members: tuple[ResolvedRun, ...], sizes: tuple[int, ...]) -> FleetGroup:
+    share = len(members) / len(group.resolved_runs)
     memory, flops = round(share * group.memory), round(share * group.flops)
     seconds, ahead = share * group.seconds, share * group.ahead
-    return replace(group, recipes=members, seconds=seconds, memory=memory, flops=flops, ahead=ahead, sizes=sizes)
+    return replace(group, resolved_runs=members, seconds=seconds, memory=memory, flops=flops, ahead=ahead, sizes=sizes)
 
 
-def back_off_text(group: Group, parts: Sequence[Group]) -> str:
+def back_off_text(group: FleetGroup, parts: Sequence[FleetGroup]) -> str:
     """What whoever watches is told."""
-    sizes = " + ".join(str(len(part.recipes)) for part in parts)
-    return f"out of memory with {len(group.recipes)} models together; going on with {sizes}"
+    sizes = " + ".join(str(len(part.resolved_runs)) for part in parts)
+    return f"out of memory with {len(group.resolved_runs)} models together; going on with {sizes}"
 
 
 @contextmanager
-def suitable_threads(group: Group) -> Iterator[None]:
+def suitable_threads(group: FleetGroup) -> Iterator[None]:
     """One thread where a step is too small to share, unless the user has set their number.
 
     Threads that wait for each other's crumbs gain little on an idle machine and lose several-fold on a busy one.

@@ -14,32 +14,32 @@ from torch.utils.flop_counter import flop_registry
 
 from walkback.core.errors import InputError
 from walkback.nets.network import Leaves
-from walkback.training.gpu.graph_program import flat_program
-from walkback.training.resolved_run import Recipe
+from walkback.training.gpu.graph_program import trace_program
+from walkback.training.resolved_run import ResolvedRun
 from walkback.training.step import StepSpec, step
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """A tensor's shape and strides."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     @staticmethod
-    def of(tensor: Tensor) -> Layout:
-        return Layout(tuple(tensor.shape), tensor.stride())
+    def of(tensor: Tensor) -> TensorLayout:
+        return TensorLayout(tuple(tensor.shape), tensor.stride())
 
 
 @dataclass(frozen=True)
-class Product:
+class MatmulShape:
     """A matrix product or a convolution: the operations that are worth timing one by one."""
 
     kind: str
     """`matmul`, `convolution` or `convolution_backward`."""
-    operands: tuple[Layout, ...]
+    operands: tuple[TensorLayout, ...]
     stride: int = 1
     padding: int = 0
     dtype: torch.dtype = torch.float32
@@ -48,14 +48,14 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Count:
+class StepCost:
     """One step of one model."""
 
     flops: int
     bytes_made: int
     """Bytes of all results: at most the memory the step needs."""
     leaf_bytes: int
-    products: tuple[tuple[Product, int], ...]
+    products: tuple[tuple[MatmulShape, int], ...]
     """Each with the number of times it occurs."""
     small_operations: int
     """All others that are not mere views."""
@@ -68,32 +68,32 @@ class Count:
         return self.flops / max(1, sum(times for _, times in self.products))
 
 
-def count_step(recipe: Recipe, *, frozen_apart: bool = False) -> Count:
+def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost:
     """Count one step of one model; with `frozen_apart` without the gradients of what is frozen in it, as in a fleet in
     which it is frozen in all."""
     try:
-        shapes = recipe.params()
-        state, noise = _meta(recipe.state()), _meta(recipe.noise(0, 0))
+        shapes = resolved.params()
+        state, noise = _meta(resolved.state()), _meta(resolved.noise(0, 0))
     except (RuntimeError, MemoryError, OverflowError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"The model '{recipe.name}' cannot be made: {reason}. Use smaller sizes.") from error
+        raise InputError(f"The model '{resolved.name}' cannot be made: {reason}. Use smaller sizes.") from error
     params = _meta(shapes)
-    knobs = {name: torch.empty((), dtype=recipe.dtype, device="meta") for name in recipe.knobs()}
-    x = torch.empty((recipe.config.batch, *recipe.net.input_shape), dtype=recipe.dtype, device="meta")
-    y = torch.empty(recipe.config.batch, dtype=torch.int64, device="meta")
-    spec = StepSpec.of(recipe)
+    knobs = {name: torch.empty((), dtype=resolved.dtype, device="meta") for name in resolved.knobs()}
+    x = torch.empty((resolved.config.batch, *resolved.net.input_shape), dtype=resolved.dtype, device="meta")
+    y = torch.empty(resolved.config.batch, dtype=torch.int64, device="meta")
+    spec = StepSpec.of(resolved)
 
     def work(*inputs: Any) -> tuple[Leaves, Leaves, Leaves]:
         output = step(spec, *inputs)
-        trained = {name: leaf for name, leaf in output.gradients.items() if not recipe.is_frozen(name)}
+        trained = {name: leaf for name, leaf in output.gradients.items() if not resolved.is_frozen(name)}
         return trained, output.own_gradients, output.logs
 
     inputs = (params, state, knobs, x, y, noise)
-    program = flat_program(work, inputs) if frozen_apart else work
+    program = trace_program(work, inputs) if frozen_apart else work
     counter = _Counter()
     with counter:
         program(*inputs)
-    return Count(
+    return StepCost(
         flops=counter.flops,
         bytes_made=counter.product_bytes + counter.small_bytes,
         leaf_bytes=sum(leaf.nbytes for leaf in shapes.values()),
@@ -113,7 +113,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops = self.product_bytes = self.small_bytes = self.small_operations = 0
-        self.products: Counter[Product] = Counter()
+        self.products: Counter[MatmulShape] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -128,14 +128,14 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _product(func: Any, args: Any) -> Product:
+def _product(func: Any, args: Any) -> MatmulShape:
     if func is aten.convolution.default:
         x, weight, _, stride, padding = args[:5]
-        return Product("convolution", (Layout.of(x), Layout.of(weight)), stride[0], padding[0], x.dtype)
+        return MatmulShape("convolution", (TensorLayout.of(x), TensorLayout.of(weight)), stride[0], padding[0], x.dtype)
     if func is aten.convolution_backward.default:
         credit, x, weight, _, stride, padding = args[:6]
-        layouts = (Layout.of(credit), Layout.of(x), Layout.of(weight))
-        return Product("convolution_backward", layouts, stride[0], padding[0], x.dtype, tuple(args[-1][:2]))
+        layouts = (TensorLayout.of(credit), TensorLayout.of(x), TensorLayout.of(weight))
+        return MatmulShape("convolution_backward", layouts, stride[0], padding[0], x.dtype, tuple(args[-1][:2]))
     # `addmm` and `baddbmm` have what is added first.
     left, right = [each for each in args if isinstance(each, Tensor)][-2:]
-    return Product("matmul", (Layout.of(left), Layout.of(right)), dtype=left.dtype)
+    return MatmulShape("matmul", (TensorLayout.of(left), TensorLayout.of(right)), dtype=left.dtype)

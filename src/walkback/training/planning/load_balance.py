@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from walkback.training.planning.fleet_plan import Group, halves
-from walkback.training.resolved_run import Recipe
+from walkback.training.planning.fleet_plan import FleetGroup, halves
+from walkback.training.resolved_run import ResolvedRun
 
 WORTH_CUTTING = 5.0
 """Seconds that the longest share must be over the fair one before fleets are cut for it."""
@@ -20,33 +20,35 @@ class Workers:
     count: int = 1
     in_turns: bool = False
 
-    def seconds(self, groups: Sequence[Group]) -> float:
+    def seconds(self, groups: Sequence[FleetGroup]) -> float:
         """How long these groups take."""
         if self.count == 1 or not groups:
             return _seconds(groups)
         if self.in_turns:
-            first = ready_first(groups)[0].ahead
+            first = shortest_compile_first(groups)[0].ahead
             return max(first + sum(group.seconds - group.ahead for group in groups), _seconds(groups) / self.count)
-        return max(map(_seconds, shared_out(evened(groups, self.count), self.count)))
+        return max(map(_seconds, split_evenly(split_long_fleets(groups, self.count), self.count)))
 
 
 ALONE = Workers()
 
 
-def ready_first(groups: Sequence[Group]) -> list[Group]:
+def shortest_compile_first(groups: Sequence[FleetGroup]) -> list[FleetGroup]:
     """The order in which processes are given groups that take turns on a GPU: it should not wait long for the first."""
     return sorted(groups, key=lambda group: group.ahead)
 
 
-def shared_out(groups: Sequence[Group], workers: int) -> list[list[Group]]:
+def split_evenly(groups: Sequence[FleetGroup], workers: int) -> list[list[FleetGroup]]:
     """Each worker's fleets, about the same time for all: the longest go first, each to whoever has least to do."""
-    shares: list[list[Group]] = [[] for _ in range(workers)]
+    shares: list[list[FleetGroup]] = [[] for _ in range(workers)]
     for group in sorted(groups, key=lambda group: -group.seconds):
         min(shares, key=_seconds).append(group)
     return [share for share in shares if share]
 
 
-def evened(groups: Sequence[Group], workers: int, is_begun: Callable[[Recipe], bool] = lambda _: False) -> list[Group]:
+def split_long_fleets(
+    groups: Sequence[FleetGroup], workers: int, is_begun: Callable[[ResolvedRun], bool] = lambda _: False
+) -> list[FleetGroup]:
     """The same models in fleets that can be shared out evenly, so that no core waits for the last one.
 
     Fleets are cut in two for it, and the longest come first; runs that are begun stay in the company they were begun
@@ -54,8 +56,10 @@ def evened(groups: Sequence[Group], workers: int, is_begun: Callable[[Recipe], b
     """
     found, fair = list(groups), _seconds(groups) / workers
     while found:
-        longest = max(shared_out(found, workers), key=_seconds)
-        cut = [group for group in longest if len(group.recipes) > 1 and not any(map(is_begun, group.recipes))]
+        longest = max(split_evenly(found, workers), key=_seconds)
+        cut = [
+            group for group in longest if len(group.resolved_runs) > 1 and not any(map(is_begun, group.resolved_runs))
+        ]
         if not cut or _seconds(longest) <= max(1.1 * fair, fair + WORTH_CUTTING):
             break
         found.remove(cut[0])
@@ -63,5 +67,5 @@ def evened(groups: Sequence[Group], workers: int, is_begun: Callable[[Recipe], b
     return found
 
 
-def _seconds(groups: Sequence[Group]) -> float:
+def _seconds(groups: Sequence[FleetGroup]) -> float:
     return sum(group.seconds for group in groups)

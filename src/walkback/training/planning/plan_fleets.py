@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 
 import torch
 
-from walkback.training.planning.cost_model import Estimate, Speed
-from walkback.training.planning.fleet_plan import Group
-from walkback.training.planning.flop_count import Count, count_step
-from walkback.training.resolved_run import Recipe
+from walkback.training.planning.cost_model import CostModel, Estimate
+from walkback.training.planning.fleet_plan import FleetGroup
+from walkback.training.planning.flop_count import StepCost, count_step
+from walkback.training.resolved_run import ResolvedRun
 
 T = TypeVar("T")
 
@@ -33,33 +33,33 @@ CROWDING = 0.45
 tiny ones)."""
 
 
-def plan(
-    recipes: Sequence[Recipe],
+def plan_fleets(
+    resolved_runs: Sequence[ResolvedRun],
     keys: Sequence[Hashable],
     driver: Literal["auto", "single", "fleet"],
     device: torch.device,
     memory: int,
     *,
     predict: bool = True,
-) -> list[Group]:
+) -> list[FleetGroup]:
     """Group recipes into fleets that fit into `memory` bytes.
 
     `keys` tell apart what must not be mixed beyond the bucket, such as the epoch a run goes on from. Without `predict`
     nothing is timed and no fleet has seconds: on a GPU, timing takes some from whoever trains there.
     """
-    speed = Speed.of(device) if predict else None
+    speed = CostModel.of(device) if predict else None
     alone = driver == "single"
-    counts: dict[Hashable, Count] = {}
-    buckets: dict[tuple[Hashable, Hashable, bool], list[Recipe]] = {}
-    for recipe, key in zip(recipes, keys, strict=True):
-        bucket = recipe.bucket()
-        if bucket not in counts:
-            counts[bucket] = count_step(recipe)
-        apart = recipe.treatment.shell != "none" and counts[bucket].mean_product >= LARGE_PRODUCT
-        buckets.setdefault((bucket, key, apart), []).append(recipe)
-    lanes: dict[Hashable, list[Group]] = {}
-    for (bucket, key, apart), members in buckets.items():
-        count = count_step(members[0], frozen_apart=True) if apart else counts[bucket]
+    counts: dict[Hashable, StepCost] = {}
+    fleet_members: dict[tuple[Hashable, Hashable, bool], list[ResolvedRun]] = {}
+    for resolved, key in zip(resolved_runs, keys, strict=True):
+        fleet_key = resolved.fleet_key()
+        if fleet_key not in counts:
+            counts[fleet_key] = count_step(resolved)
+        apart = resolved.shared_options.shell != "none" and counts[fleet_key].mean_product >= LARGE_PRODUCT
+        fleet_members.setdefault((fleet_key, key, apart), []).append(resolved)
+    lanes: dict[Hashable, list[FleetGroup]] = {}
+    for (fleet_key, key, apart), members in fleet_members.items():
+        count = count_step(members[0], frozen_apart=True) if apart else counts[fleet_key]
         most = 1 if alone else max(1, memory // _memory(count, 1))
         for chunk in _even_chunks(members, most):
             group = _group(chunk, count, speed, alone)
@@ -71,37 +71,37 @@ def plan(
     return [group for lane in lanes.values() for group in _abreast(lane, ABREAST[device.type], memory)]
 
 
-def _abreast(lane: list[Group], most: int, memory: int) -> list[Group]:
+def _abreast(lane: list[FleetGroup], most: int, memory: int) -> list[FleetGroup]:
     """The fleets of a lane, as many side by side as are allowed and fit."""
     fitting = memory // max(group.memory for group in lane)
     return [_side_by_side(chunk) for chunk in _even_chunks(lane, max(1, min(most, fitting)))]
 
 
-def _side_by_side(groups: Sequence[Group]) -> Group:
+def _side_by_side(groups: Sequence[FleetGroup]) -> FleetGroup:
     if len(groups) == 1:
         return groups[0]
     steps = [group.seconds - group.ahead for group in groups]
     ahead = sum(group.ahead for group in groups)
-    return Group(
-        recipes=tuple(recipe for group in groups for recipe in group.recipes),
+    return FleetGroup(
+        resolved_runs=tuple(resolved for group in groups for resolved in group.resolved_runs),
         driver="fleet",
         seconds=ahead + (1 - CROWDING) * max(steps) + CROWDING * sum(steps),
         memory=sum(group.memory for group in groups),
         flops=sum(group.flops for group in groups),
         ahead=ahead,
-        sizes=tuple(len(group.recipes) for group in groups),
+        sizes=tuple(len(group.resolved_runs) for group in groups),
     )
 
 
-def _group(members: list[Recipe], count: Count, speed: Speed | None, alone: bool) -> Group:
+def _group(members: list[ResolvedRun], count: StepCost, speed: CostModel | None, alone: bool) -> FleetGroup:
     steps = members[0].config.epochs * members[0].steps_per_epoch
     found = speed.estimate(count, len(members), steps) if speed else Estimate(0.0, 0.0)
     kind: Literal["single", "fleet"] = "single" if alone else "fleet"
     memory, flops = _memory(count, len(members)), len(members) * count.flops
-    return Group(tuple(members), kind, found.ahead + found.steps, memory, flops, found.ahead)
+    return FleetGroup(tuple(members), kind, found.ahead + found.steps, memory, flops, found.ahead)
 
 
-def _memory(count: Count, models: int) -> int:
+def _memory(count: StepCost, models: int) -> int:
     return models * (count.bytes_made + STATIC_COPIES * count.leaf_bytes)
 
 

@@ -12,7 +12,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 if TYPE_CHECKING:
     from walkback.judge.options import JudgeOptions
 
-EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
+VERDICT_EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
 
 
 def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +32,10 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
 def judging_of(args: argparse.Namespace) -> JudgeOptions:
     from walkback.judge.options import JudgeOptions
 
-    return JudgeOptions(thresholds_of(args.threshold), args.protocol, args.null)
+    return JudgeOptions(parse_thresholds(args.threshold), args.protocol, args.null)
 
 
-def thresholds_of(items: list[str]) -> DiagnosticThresholds:
+def parse_thresholds(items: list[str]) -> DiagnosticThresholds:
     """`g_norm_floor=8e-7` as thresholds; the others keep their defaults."""
     known = [field.name for field in fields(DiagnosticThresholds)]
     chosen: dict[str, Any] = {}
