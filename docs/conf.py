@@ -1,4 +1,4 @@
-"""Sphinx settings. What the pages say of checks, thresholds and commands is taken from the code, so it cannot drift."""
+"""Sphinx settings. Lists of checks, thresholds, studies and commands are generated from the code."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from walkback.core.version import __version__
 from walkback.judge.checks import CHECKS
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.nets import ARCHS
+from walkback_papers import STUDIES
 
 project = "walkback"
 author = "The walkback authors"
@@ -61,6 +62,14 @@ def _list(catalog: Any, prefix: str = "") -> str:
     return "\n".join(["| name | what it is |", "|---|---|", *rows])
 
 
+def _studies() -> str:
+    rows = [
+        f"| `{entry.name.replace('_', '-')}` | {entry.summary} | {entry.facts.get('Papers', '')} |"
+        for entry in STUDIES.entries()
+    ]
+    return "\n".join(["| study | question | in the papers |", "|---|---|---|", *rows])
+
+
 def _captions() -> dict[str, str]:
     stored = json.loads((Path(__file__).parent / "pictures" / "pictures.json").read_text())
     # Underscores and asterisks of the caption are letters, not Markdown.
@@ -76,6 +85,8 @@ myst_substitutions = {
     "caption": _captions(),
     "commands": _list(COMMANDS, "walkback "),
     "networks": _list(ARCHS),
+    "checks": _list(CHECKS),
+    "studies": _studies(),
 }
 
 

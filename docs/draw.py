@@ -30,7 +30,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.report.figures import draw
 from walkback.report.study_report import Figure, Plot, Series
 from walkback.runs.store import Run
@@ -64,11 +64,11 @@ class Network:
         return resolve(RunConfig.from_json(self.run.record["config"]))
 
     @cached_property
-    def subject(self) -> OwnSubject:
+    def subject(self) -> NetworkSubject:
         def narrow(arrays: Any) -> dict[str, torch.Tensor]:
             return {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in arrays.items()}
 
-        return OwnSubject(
+        return NetworkSubject(
             self.resolved.net, narrow(self.run.model()), self.resolved.rule, narrow(self.run.rule_state())
         )
 

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, driven over its DevTools pipe with nothing but the standard library."""
+"""Headless Chromium for tests, controlled over its DevTools pipe with the standard library only."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from pathlib import Path
 from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 60.0
-"""Seconds to wait for an answer; a busy machine starts a browser slowly."""
+TIMEOUT = 60.0
+"""Seconds to wait for an answer; a browser starts slowly on a busy machine."""
 SWITCHES = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-quic", "--hide-scrollbars",
 )  # fmt: skip
 
 
-def found() -> str | None:
-    """Where a browser is, if there is one."""
+def browser_path() -> str | None:
+    """The path of an installed browser, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One browser with one tab; `events` holds what the page said and asked for since it was opened."""
+    """One browser with one tab; `events` are the DevTools events since the page was opened."""
 
     def __init__(self, program: str) -> None:
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        theirs, self.out = os.pipe()
-        self.inn, answers = os.pipe()
+        commands, self.command_pipe = os.pipe()
+        self.answer_pipe, answers = os.pipe()
         # Chromium reads commands from descriptor 3 and answers on 4.
-        line = f'exec "$0" "$@" 3</dev/fd/{theirs} 4>/dev/fd/{answers}'
+        line = f'exec "$0" "$@" 3</dev/fd/{commands} 4>/dev/fd/{answers}'
         words = ["sh", "-c", line, program, *SWITCHES, "--remote-debugging-pipe", f"--user-data-dir={self.folder.name}"]
         quiet = subprocess.DEVNULL
         self.process = subprocess.Popen(
-            [*words, "about:blank"], pass_fds=(theirs, answers), stdout=quiet, stderr=quiet, start_new_session=True
+            [*words, "about:blank"], pass_fds=(commands, answers), stdout=quiet, stderr=quiet, start_new_session=True
         )
-        os.close(theirs)
+        os.close(commands)
         os.close(answers)
-        self.rest, self.number, self.session = b"", 0, ""
+        self.buffer, self.last_id, self.session = b"", 0, ""
         self.events: list[dict[str, Any]] = []
         tab = next(t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page")
         attached = self.send("Target.attachToTarget", targetId=tab["targetId"], flatten=True)
@@ -57,62 +57,66 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.out)
-        os.close(self.inn)
-        os.killpg(self.process.pid, signal.SIGKILL)  # Its own group: the browser and the processes it started.
+        os.close(self.command_pipe)
+        os.close(self.answer_pipe)
+        os.killpg(self.process.pid, signal.SIGKILL)  # Its process group: the browser and the processes it started.
         self.process.wait()
         self.folder.cleanup()
 
-    def send(self, method: str, **given: Any) -> dict[str, Any]:
-        """Ask for something and wait for the answer."""
-        self.number += 1
-        message = {"id": self.number, "method": method, "params": given}
+    def send(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a DevTools command and return its result."""
+        self.last_id += 1
+        message = {"id": self.last_id, "method": method, "params": params}
         message |= {"sessionId": self.session} if self.session else {}
-        os.write(self.out, json.dumps(message).encode() + b"\0")
-        while (answer := self._next()).get("id") != self.number:
+        os.write(self.command_pipe, json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != self.last_id:
             self.events.append(answer)
         assert "error" not in answer, answer["error"]
         result: dict[str, Any] = answer["result"]
         return result
 
     def _next(self) -> dict[str, Any]:
-        end = time.monotonic() + PATIENCE
-        while b"\0" not in self.rest:
-            ready, _, _ = select.select([self.inn], [], [], max(0.0, end - time.monotonic()))
+        """The next message of the browser."""
+        end = time.monotonic() + TIMEOUT
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.answer_pipe], [], [], max(0.0, end - time.monotonic()))
             assert ready, "the browser does not answer"
-            piece = os.read(self.inn, 1 << 16)
-            assert piece, "the browser has gone"
-            self.rest += piece
-        message, self.rest = self.rest.split(b"\0", 1)
+            piece = os.read(self.answer_pipe, 1 << 16)
+            assert piece, "the browser has ended"
+            self.buffer += piece
+        message, self.buffer = self.buffer.split(b"\0", 1)
         loaded: dict[str, Any] = json.loads(message)
         return loaded
 
     def open(self, path: Path, width: int = 1280, height: int = 800, media: str = "", dark: bool = False) -> None:
-        """Open a file in a window of this size, on screen or for `media` "print"."""
+        """Open a file in a window of this size; `media="print"` uses the styles for print."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.events.clear()
         assert "errorText" not in self.send("Page.navigate", url=path.resolve().as_uri()), f"cannot open {path}"
-        self.wait(lambda: bool(self.of("Page.loadEventFired")))
+        self.wait(lambda: bool(self.events_of("Page.loadEventFired")))
 
     def wait(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
+        """Read events until `done()` is true."""
+        end = time.monotonic() + TIMEOUT
         while not done():
             assert time.monotonic() < end, "the page is not ready"
             self.events.append(self._next())
 
-    def of(self, method: str) -> list[dict[str, Any]]:
+    def events_of(self, method: str) -> list[dict[str, Any]]:
+        """The parameters of the events of one kind."""
         return [event["params"] for event in self.events if event.get("method") == method]
 
     def js(self, expression: str) -> Any:
-        """The value of an expression in the page."""
-        given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-        answer = self.send("Runtime.evaluate", **given)
+        """The value of a JavaScript expression in the page."""
+        params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer = self.send("Runtime.evaluate", **params)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def mouse(self, x: float, y: float, click: bool = False) -> None:
+        """Move the mouse to a place of the window, and click there if asked to."""
         kinds = ("mouseMoved", "mousePressed", "mouseReleased") if click else ("mouseMoved",)
         for kind in kinds:
             button = "none" if kind == "mouseMoved" else "left"

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from walkback.core.configuration import grid
+from walkback.core.errors import InputError
 from walkback.core.settings import Scalar, Spec
 from walkback.credit import RULES
-from walkback.data.tensors import TENSORS_NAME as OWN_DATA
-from walkback.data.tensors import Tensors, from_tensors
+from walkback.data.tensors import TENSORS_NAME, Tensors, from_tensors
 from walkback.nets import ARCHS
+from walkback.nets.network import Network
 from walkback.training.driver import Snapshot, Trainer
 from walkback.training.resolved_run import ResolvedRun, resolve
 
@@ -29,26 +31,43 @@ SIZES = {
     "vit_mini": "d=8,depth=2,heads=2,mlp_ratio=2",
     "small_cnn": "width=4,depth=2",
 }
-"""Settings that make a network tiny; one without an entry is used at its defaults."""
-ON_IMAGES = ("vit_mini", "small_cnn")
-CHEAP: dict[str, dict[str, Scalar]] = {"ep": {"steps": 6}}
-"""Settings that make a rule quick, and still let credit reach every leaf; its mathematics has tests of its own."""
-EVERYWHERE = ("bp", "fa", "dfa")
-"""Rules that are always tested on every network; the others are on `resmlp`, and on the rest in `make test-all`."""
-DRIVEN = ("dfa", "kp", "state_bridge", "node_perturbation")
-"""Rules that ask all there is of a driver: fixed state, one that follows the weights, a learned one, and noise. Those
-that are derived twice take long to trace; their fleets have a test among their own."""
+"""Settings that make a network tiny; for other networks see DEFAULT_SIZES."""
+DEFAULT_SIZES = {"d": 8, "width": 4, "depth": 2, "heads": 2, "mlp_ratio": 2}
+"""Sizes of a network without an entry in SIZES, as far as it has these settings."""
+FAST_SETTINGS: dict[str, dict[str, Scalar]] = {"ep": {"steps": 6}}
+"""Settings that make a rule fast while credit still reaches every leaf; the oracle tests cover its default settings."""
+RULES_ON_ALL_NETWORKS = ("bp", "fa", "dfa")
+"""Rules tested on all networks by default. The others are tested on `resmlp`, and on the rest by `make test-all`."""
+DRIVER_RULES = ("dfa", "kp", "state_bridge", "node_perturbation")
+"""Rules that together use every part of a driver: fixed, weight-following and learned state, and noise. Fleets of rules
+with second derivatives take long to trace; the tests of those rules cover them."""
 CPU = torch.device("cpu")
 
 
 def arch(name: str, extra: str = "") -> str:
-    settings = ",".join(filter(None, [SIZES.get(name, ""), extra]))
+    """The network `name` at tiny sizes, with further settings `extra`, as text."""
+    settings = ",".join(filter(None, [SIZES.get(name) or _default_sizes(name), extra]))
     return f"{name}:{settings}" if settings else name
+
+
+def _default_sizes(name: str) -> str:
+    available = {f.name for f in fields(ARCHS.get(name))}
+    return ",".join(f"{key}={size}" for key, size in DEFAULT_SIZES.items() if key in available)
+
+
+@cache
+def needs_images(name: str) -> bool:
+    """Whether the network `name` raises InputError on vector inputs."""
+    try:
+        ARCHS.get(name)(input_shape=(6,), classes=4)
+    except InputError:
+        return True
+    return False
 
 
 @cache
 def images() -> Tensors:
-    """Noise of 8x8 pixels in 4 classes."""
+    """Random images of 8x8 pixels in 4 classes."""
     draws = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (112, 3, 8, 8), generator=draws, dtype=torch.uint8)
     labels = torch.arange(112) % 4
@@ -56,13 +75,13 @@ def images() -> Tensors:
 
 
 def resolved(method: str = "bp", **settings: object) -> ResolvedRun:
-    """A tiny run, on data that fits the network unless `data` says otherwise."""
+    """A tiny run. The data suits the network, unless `settings` have `data`."""
     chosen = {"arch": arch("resmlp"), "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"} | settings
-    own = "data" not in chosen and str(chosen["arch"]).partition(":")[0] in ON_IMAGES
-    (config,) = grid(method, **({"data": OWN_DATA if own else DATA} | chosen))
-    asked = config.method
-    quick = Spec(asked.name, CHEAP.get(asked.name, {}) | dict(asked.settings))
-    return resolve(replace(config, method=quick), images() if own else None)
+    on_images = "data" not in chosen and needs_images(str(chosen["arch"]).partition(":")[0])
+    (config,) = grid(method, **({"data": TENSORS_NAME if on_images else DATA} | chosen))
+    spec = config.method
+    fast = Spec(spec.name, FAST_SETTINGS.get(spec.name, {}) | dict(spec.settings))
+    return resolve(replace(config, method=fast), images() if on_images else None)
 
 
 def train(driver: Trainer, epochs: int) -> list[Snapshot]:
@@ -72,14 +91,14 @@ def train(driver: Trainer, epochs: int) -> list[Snapshot]:
 
 
 def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
-    """The largest difference relative to a leaf's own size."""
+    """The largest difference over all leaves, relative to the norm of the right one."""
     assert left.keys() == right.keys()
-    pairs = ((_felt(name, left[name]), _felt(name, right[name])) for name in right)
+    pairs = ((_without_key_bias(name, left[name]), _without_key_bias(name, right[name])) for name in right)
     return max(((ours - theirs).norm() / theirs.norm().clamp_min(1e-12)).item() for ours, theirs in pairs)
 
 
-def _felt(name: str, leaf: torch.Tensor) -> torch.Tensor:
-    """Without the bias of attention's keys: softmax does not feel it, so AdamW makes steps of pure rounding there."""
+def _without_key_bias(name: str, leaf: torch.Tensor) -> torch.Tensor:
+    """The leaf without the bias of attention's keys: softmax is invariant to it, so its gradient is mere rounding."""
     if not name.endswith("qkv.bias"):
         return leaf
     third = len(leaf) // 3
@@ -91,48 +110,71 @@ def same_bits(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> 
 
 
 def defined() -> list[tuple[str, str]]:
-    """Every rule on every network where it is defined."""
+    """All (rule, network) pairs where the rule is defined on the network."""
     return [(rule, net) for net in ARCHS.names() for rule in RULES.names() if _is_defined(rule, net)]
 
 
 def pairs() -> list[ParameterSet]:
-    """The same as tests' parameters, those marked slow that only `make test-all` runs."""
-    return _marked(lambda rule, net: net == "resmlp" or rule in EVERYWHERE)
+    """The defined pairs as test parameters; those that only `make test-all` runs are marked slow."""
+    return _marked(lambda rule, net: net == "resmlp" or rule in RULES_ON_ALL_NETWORKS)
 
 
 def driven_pairs() -> list[ParameterSet]:
-    """For what depends on the driver more than on the rule: backprop everywhere, and what asks most of a driver."""
-    return _marked(lambda rule, net: rule == "bp" or (net == "resmlp" and rule in DRIVEN))
+    """The same for tests of drivers, with fewer pairs that are not slow: bp on all networks, DRIVER_RULES on one."""
+    return _marked(lambda rule, net: rule == "bp" or (net == "resmlp" and rule in DRIVER_RULES))
 
 
-def _marked(is_quick: Callable[[str, str], bool]) -> list[ParameterSet]:
+def _marked(is_fast: Callable[[str, str], bool]) -> list[ParameterSet]:
     marks = {True: (), False: (pytest.mark.slow,)}
-    return [pytest.param(rule, net, marks=marks[is_quick(rule, net)]) for rule, net in defined()]
+    return [pytest.param(rule, net, marks=marks[is_fast(rule, net)]) for rule, net in defined()]
+
+
+def network_for(rule: str) -> str:
+    """A tiny network on which the rule is defined, `resmlp` where possible, as text."""
+    return arch(next(net for net in ("resmlp", *ARCHS.names()) if _is_defined(rule, net)))
 
 
 def _is_defined(rule: str, net: str) -> bool:
-    probe = resolved("bp", arch=arch(net))
-    return RULES.get(rule)().refuses(probe.net) is None
+    return RULES.get(rule)().refuses(_network(net)) is None
+
+
+@cache
+def _network(name: str) -> Network:
+    return resolved("bp", arch=arch(name)).net
+
+
+def frozen_baseline(rule: str) -> str:
+    """The rule's frozen baseline, as text."""
+    return f"{rule}:shell={'bp' if rule == 'bp' else 'method'}"
 
 
 def variants(rule: str, net: str) -> list[tuple[str, int]]:
     """Methods and seeds: the rule with its settings varied one at a time.
 
-    What no network has a say in (the site, the penalty's reduction) is varied on one network only.
+    Settings that act alike on all networks (the site, the penalty's reduction) are varied on one network only.
     """
     made = RULES.get(rule)()
-    shell, penalty = f"{rule}:shell={'bp' if rule == 'bp' else 'method'}", f"{rule}:penalty=0.01"
-    found = [(rule, 1), (rule, 2), (shell, 1), (penalty, 2)]
-    if "scale" in made.knobs():
-        found.append((f"{rule}:scale=unit_error", 1))
+    penalty = f"{rule}:penalty=0.01"
+    found = [(rule, 1), (rule, 2), (frozen_baseline(rule), 1), (penalty, 2)]
+    found += [(f"{rule}:{key}={other_choice(made, key)}", 1) for key in made.knobs() if is_choice(made, key)]
     if "b_scale" in made.knobs():
         found.append((f"{rule}:b_scale=3", 2))
-    if "error" in made.knobs():
-        found.append((f"{rule}:error=logits", 1))
     if net == "resmlp":
         found += [(f"{penalty},penalty_reduction=mean", seed) for seed in (1, 2)]
         found += [(f"{rule}:site={site}", seed) for site in made.sites[1:] for seed in (1, 2)]
-    if net == "vit_mini" and "credit_tokens" in {f.name for f in fields(made)}:
-        other = "broadcast" if made.credit_tokens != "broadcast" else "cls"
-        found += [(f"{rule}:credit_tokens={other}", 1), (f"{rule}:credit_tokens={other},shell=method", 2)]
+    if _network(net).kind == "tokens" and "credit_tokens" in {f.name for f in fields(made)}:
+        tokens = f"{rule}:credit_tokens={other_choice(made, 'credit_tokens')}"
+        found += [(tokens, 1), (f"{tokens},shell=method", 2)]
     return found
+
+
+def is_choice(made: Any, key: str) -> bool:
+    """Whether the setting `key` of a rule is one of a few words."""
+    return typing.get_origin(typing.get_type_hints(type(made))[key]) is typing.Literal
+
+
+def other_choice(made: Any, key: str) -> str:
+    """A value of such a setting that is not its present one."""
+    return next(
+        choice for choice in typing.get_args(typing.get_type_hints(type(made))[key]) if choice != getattr(made, key)
+    )

@@ -1,4 +1,4 @@
-"""Direct feedback alignment with orthogonal feedback: every error reaches a layer at its own length.
+"""Direct feedback alignment with orthogonal feedback, which keeps the length of the error.
 
 Citation: an example of walkback's documentation
 Feedback: block-level: a_l = gain * Q_l^T e, the rows of Q_l orthonormal
@@ -20,7 +20,7 @@ from walkback.nets.network import Leaves, Network
 @dataclass(frozen=True)
 class OrthogonalDFA(CreditRule):
     gain: float = dynamic(1.0)
-    """Length of a credit for an error of length 1. `dynamic`: models with other gains share one fleet."""
+    """Length of a credit for an error of length 1. `dynamic`: models with different gains share one fleet."""
 
     def refuses(self, net: Network) -> str | None:
         if net.kind != "vector":

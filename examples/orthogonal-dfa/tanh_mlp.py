@@ -1,4 +1,4 @@
-"""A residual network of tanh blocks without any norm, as small as a network can be.
+"""A minimal residual network: tanh blocks without any norm.
 
 Block: f(h) = tanh(W h + b)
 Head: Linear

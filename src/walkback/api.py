@@ -1,14 +1,12 @@
-"""The Python surface: the same functions the commands call."""
+"""The Python surface: functions a user calls. The commands do the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from walkback.core.configuration import RunConfig, grid
-from walkback.core.errors import unknown
 from walkback.core.plugins import load_registered
 
 if TYPE_CHECKING:
@@ -18,10 +16,19 @@ if TYPE_CHECKING:
     from walkback.data.tensors import Tensors
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
+    from walkback.judge.verification import Verification
     from walkback.measure.subject import FrozenPass
     from walkback.report.study_report import StudyReport
     from walkback.runs.store import Run
     from walkback.runs.train_runs import ProgressListener, Result, TrainOptions
+    from walkback.training.resolved_run import ResolvedRun
+
+_Augment = Literal["auto", "none", "crop_flip", "crop_flip_black"]
+_Precision = Literal["float32", "float64", "tf32"]
+_Device = Literal["auto", "cpu", "cuda"]
+_DriverName = Literal["auto", "single", "fleet"]
+_ProtocolName = Literal["three", "four"]
+_NullName = Literal["method_shell", "bp_shell"]
 
 
 def train(
@@ -30,25 +37,47 @@ def train(
     arch: str = "resmlp",
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
+    epochs: int = RunConfig.epochs,
+    batch: int = RunConfig.batch,
+    lr: float = RunConfig.lr,
+    weight_decay: float = RunConfig.weight_decay,
+    augment: _Augment = RunConfig.augment,
+    dtype: _Precision = RunConfig.dtype,
+    out: str | Path = "runs",
+    resume: bool = False,
+    device: _Device = "auto",
+    driver: _DriverName = "auto",
+    data_root: str | Path | None = None,
+    max_seconds: float | None = None,
+    checkpoint_seconds: float = 30.0,
+    memory: int | None = None,
+    predict: bool = True,
     watch: int | None = None,
     listener: ProgressListener | None = None,
-    **settings: Any,
 ) -> list[Result]:
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
-    `data` is a data set's name or the result of `tensors`. Other settings are fields of `RunConfig` (epochs, batch, lr,
-    ...) and of `Options` (out="runs", resume, device, driver, data_root, max_seconds, ...). With `watch=k` the
-    detectors (growth, deepest gradient, direction, every layer's norms and cosine) look at each network after every
-    k-th epoch and write what they see into its log; this changes nothing else.
+    `data` is a data set's name or the result of `tensors`. `epochs` to `dtype` decide what a run computes, `out` to
+    `predict` how it is trained (`RunConfig` and `TrainOptions` explain each). With `watch=k` the detectors (growth,
+    deepest gradient, drift, every layer's norms and cosine) measure each network after every k-th epoch and write
+    into its log; this changes nothing else.
     Returns one result per run, methods outermost.
     """
     from walkback.auditing.epoch_monitor import EpochMonitor
-    from walkback.runs import train_runs
+    from walkback.runs.train_runs import ProgressListener, train_resolved
 
-    configs, options, own_data = _asked(methods, arch, data, seeds, settings)
+    options = _options(
+        out, data_root,
+        resume=resume, device=device, driver=driver, max_seconds=max_seconds, checkpoint_seconds=checkpoint_seconds,
+        memory=memory, predict=predict,
+    )  # fmt: skip
     observer = None if watch is None else EpochMonitor(every=watch)
-    return train_runs.train_configs(configs, options, listener or train_runs.ProgressListener(), own_data, observer)
+    resolved_runs = _resolved(
+        methods, arch, data, seeds,
+        epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
+    )  # fmt: skip
+    return train_resolved(resolved_runs, options, listener or ProgressListener(), observer)
 
 
 def audit(
@@ -57,24 +86,46 @@ def audit(
     arch: str = "resmlp",
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
+    epochs: int = RunConfig.epochs,
+    batch: int = RunConfig.batch,
+    lr: float = RunConfig.lr,
+    weight_decay: float = RunConfig.weight_decay,
+    augment: _Augment = RunConfig.augment,
+    dtype: _Precision = RunConfig.dtype,
     thresholds: DiagnosticThresholds | None = None,
-    protocol: Literal["three", "four"] = "three",
-    null: Literal["method_shell", "bp_shell"] = "method_shell",
+    protocol: _ProtocolName = "three",
+    null: _NullName = "method_shell",
+    out: str | Path = "runs",
+    resume: bool = False,
+    device: _Device = "auto",
+    driver: _DriverName = "auto",
+    data_root: str | Path | None = None,
+    max_seconds: float | None = None,
+    checkpoint_seconds: float = 30.0,
+    memory: int | None = None,
+    predict: bool = True,
     listener: ProgressListener | None = None,
-    **settings: Any,
 ) -> Audit:
-    """Train methods with the frozen shells and backprop runs they are held against, measure and judge them together.
+    """Train methods with their frozen baselines and backprop, measure them, and judge them together.
 
-    Takes what `train` takes. The runs, a card for each and an overview of all (`audit.html`) lie below `out`.
+    Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, and the deciding frozen
+    baseline `null`. The runs, a card for each and an overview of all (`audit.html`) are below `out`.
     """
-    from walkback.auditing.audit import run_audit as carry_out
+    from walkback.auditing.audit import run_audit
     from walkback.judge.options import JudgeOptions
-    from walkback.runs import train_runs
+    from walkback.runs.train_runs import ProgressListener
 
-    configs, options, own_data = _asked(methods, arch, data, seeds, settings)
-    return carry_out(
-        configs, options, JudgeOptions(thresholds, protocol, null), listener or train_runs.ProgressListener(), own_data
-    )
+    judge_options = JudgeOptions(thresholds, protocol, null)
+    options = _options(
+        out, data_root,
+        resume=resume, device=device, driver=driver, max_seconds=max_seconds, checkpoint_seconds=checkpoint_seconds,
+        memory=memory, predict=predict,
+    )  # fmt: skip
+    resolved_runs = _resolved(
+        methods, arch, data, seeds,
+        epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
+    )  # fmt: skip
+    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener())
 
 
 def study(
@@ -83,51 +134,44 @@ def study(
     scale: Literal["smoke", "paper"] = "smoke",
     out: str | Path = "studies",
     render: bool = False,
+    device: _Device = "auto",
+    data_root: str | Path | None = None,
+    max_seconds: float | None = None,
+    checkpoint_seconds: float = 30.0,
+    memory: int | None = None,
     listener: ProgressListener | None = None,
-    **settings: Any,
 ) -> tuple[StudyReport, ...]:
-    """Carry out one study or several (`"all"` for all there are) and write their pages below `out`.
+    """Run one study or several (`"all"` for all) and write their pages below `out`.
 
-    Returns their stories: findings, tables and figures, as the pages show them. `render` tells them again from what is
-    stored. Other settings are fields of `Options` (device, data_root, max_seconds, ...); where the time was up before
-    the end there are no stories yet, and the same call goes on.
+    Returns their reports: findings, tables and figures, as the pages show them. `render` makes them again from stored
+    results alone. If the time is up before the end, no report is returned, and the same call continues.
     """
-    from walkback.runs.train_runs import TrainOptions
+    options = _options(
+        out, data_root,
+        device=device, max_seconds=max_seconds, checkpoint_seconds=checkpoint_seconds, memory=memory,
+    )  # fmt: skip
+    run_named_studies = load_registered("walkback.functions", "function", "study")
+    names = [name] if isinstance(name, str) else name
+    reports: tuple[StudyReport, ...] = run_named_studies(names, scale, options, listener, render=render)
+    return reports
 
-    options = TrainOptions(**_how({**settings, "out": out}))
-    found: tuple[StudyReport, ...] = load_registered("walkback.functions", "function", "study")(
-        [name] if isinstance(name, str) else name, scale, options, listener, render=render
-    )
-    return found
 
+def _resolved(
+    methods: str | Sequence[str], arch: str, data: str | Tensors, seeds: int | Sequence[int], **settings: Any
+) -> list[ResolvedRun]:
+    """The grid's runs; the user's own tensors are named `tensors` in their configurations."""
+    from walkback.training.resolved_run import resolve
 
-def _asked(
-    methods: str | Sequence[str],
-    arch: str,
-    data: str | Tensors,
-    seeds: int | Sequence[int],
-    settings: Mapping[str, Any],
-) -> tuple[list[RunConfig], TrainOptions, Tensors | None]:
-    """What a grid's keywords ask for: the configurations, how to train them, and data that were handed over."""
-    from walkback.runs.train_runs import TrainOptions
-
-    names = {field.name for field in fields(TrainOptions)}
-    how = _how({name: value for name, value in settings.items() if name in names})
     name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
-    own = {name: value for name, value in settings.items() if name not in names}
-    return grid(methods, arch=arch, data=name, seeds=seeds, **own), TrainOptions(**how), own_data
+    configs = grid(methods, arch=arch, data=name, seeds=seeds, **settings)
+    return [resolve(config, own_data) for config in configs]
 
 
-def _how(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of `Options`, paths made of strings."""
+def _options(out: str | Path, data_root: str | Path | None, **settings: Any) -> TrainOptions:
     from walkback.runs.train_runs import TrainOptions
 
-    known = [field.name for field in fields(TrainOptions)]
-    for name in settings:
-        if name not in known:
-            raise unknown("setting", name, known)
-    root = settings.get("data_root")
-    return {**settings, "out": Path(settings.get("out", "runs")), "data_root": None if root is None else Path(root)}
+    # The class itself refuses what is not a path.
+    return TrainOptions(out=out, data_root=data_root, **settings)  # type: ignore[arg-type]
 
 
 def tensors(
@@ -136,7 +180,7 @@ def tensors(
     """Your own arrays or tensors as a data set for `train`.
 
     Inputs are uint8 images [n, channels, height, width], with `mean` and `std` per channel, or floats of any shape
-    [n, ...], which are used as they are. Labels are whole numbers from 0.
+    [n, ...], which are used unchanged. Labels are whole numbers from 0.
     """
     from walkback.data.tensors import from_tensors
 
@@ -150,7 +194,7 @@ def diagnose(
     frozen_baseline_acc: float | Sequence[float] | Mapping[str, Any] | None = None,
     *,
     bp_acc: float | Sequence[float] | None = None,
-    null: Literal["method_shell", "bp_shell"] = "method_shell",
+    null: _NullName = "method_shell",
     method_name: str = "",
     notes: str = "",
     credit: Callable[[FrozenPass], Sequence[Any]] | None = None,
@@ -158,14 +202,14 @@ def diagnose(
     pool: Literal["auto", "cls", "mean", "all"] = "auto",
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
     thresholds: DiagnosticThresholds | None = None,
-    protocol: Literal["three", "four"] = "three",
+    protocol: _ProtocolName = "three",
 ) -> DiagnosticReport:
-    """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left as it was.
+    """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
     number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `credit` maps a
-    frozen pass (states, reference, error, ...) to credits a_0..a_L. `blocks` names the residual blocks where they are
-    not found; `step_fn(model, batch)` gives per-sample losses where the model is no plain classifier.
+    frozen pass (states, reference, error, ...) to credits a_0..a_L. `blocks` names the residual blocks if they are not
+    found; `step_fn(model, batch)` gives per-sample losses if the model is no plain classifier.
     """
     from walkback.auditing.diagnose_model import diagnose_model
     from walkback.judge.options import JudgeOptions
@@ -185,8 +229,28 @@ def diagnose(
     )
 
 
+def verify(
+    card: str | Path,
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    device: _Device = "cpu",
+    data: Tensors | None = None,
+) -> Verification:
+    """Confirm or refute the audit card of a stored run by measuring the run again. Nothing is written.
+
+    `card` is a report.json or a folder with one, `run` the run's folder. `data` is the data set of a
+    run that was trained on your own tensors.
+    """
+    from walkback.auditing.verify import verify_card
+    from walkback.runs.train_runs import choose_device
+
+    root = None if data_root is None else Path(data_root)
+    return verify_card(card, run, data_root=root, device=choose_device(device), own_data=data)
+
+
 def load(path: str | Path) -> Run:
-    """Open a finished run: `.record`, `.log()`, `.model()` and `.rule_state()` (numpy arrays by leaf name)."""
+    """Open a finished run: `.record`, `.log()`, `.params()` and `.rule_state()` (numpy arrays by leaf name)."""
     from walkback.runs.store import open_run
 
     return open_run(Path(path))

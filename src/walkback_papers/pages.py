@@ -1,4 +1,4 @@
-"""Pages that commands make from stored results: brought up to date, or only said to be."""
+"""Pages generated from stored results: write those that changed, or check that they are up to date."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
 
 
 def update_pages(pages: Mapping[Path, str], *, check: bool) -> int:
-    """Write the pages that read otherwise now, or with `check` only say which they are; the command's exit code."""
-    stale = [page for page, text in pages.items() if _standing(page) != text]
+    """Write the pages whose text changed, or with `check` only print which they are; returns the exit code."""
+    stale = [page for page, text in pages.items() if _current_text(page) != text]
     for page, text in pages.items():
         if page not in stale:
             print(f"{page}: up to date")
         elif check:
-            said = "is not what the stored results give; leave --check out to write it again."
-            print(f"walkback: {page} {said}", file=sys.stderr)
+            message = "is not what the stored results give; leave --check out to write it again."
+            print(f"walkback: {page} {message}", file=sys.stderr)
         else:
             _write(page, text)
             print(f"{page}: written")
     return EXIT_WALKED_BACK if check and stale else EXIT_DONE
 
 
-def _standing(page: Path) -> str | None:
-    """What stands there now, its lines ended in any way: a checkout may end them in its own."""
+def _current_text(page: Path) -> str | None:
+    """The page's text, or None without a file. Line ends are normalised: a checkout may have changed them."""
     if not page.is_file():
         return None
     with friendly_os_errors(page, "read"):

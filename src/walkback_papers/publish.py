@@ -1,7 +1,7 @@
-"""Results made small enough to be kept under version control, with the pages that exactly these numbers give.
+"""Copy results in a form small enough for version control, and write the pages from the copied numbers.
 
-Of each run its record, its log and its measurements are copied; weights are not. Measurements are rounded, which is
-nearly all of the saving: the last bits of a sample's norm are noise, and noise does not compress.
+Each run's record, log and measurements are copied; weights are not. Measurements are rounded, which is nearly all of
+the saving: the last bits of a sample's norm are noise, and noise does not compress.
 """
 
 from __future__ import annotations
@@ -25,106 +25,108 @@ from walkback.runs.provenance import without_paths
 from walkback.runs.train_runs import TrainOptions
 from walkback.training.resolved_run import resolve
 from walkback_papers import run_studies
+from walkback_papers.run_studies import RUNS_FOLDER
 from walkback_papers.scale import Scale
 from walkback_papers.study import Study
 
 BITS = 16
-"""Significant bits that are kept: no number moves by more than 2**-16 of itself. They are the fewest with which no cell
-of any table at smoke scale changed; with 15 two of 2782 did (counts of samples near a limit), with 12 five."""
+"""Significant bits kept: no number changes by more than 2**-16 of itself. This is the smallest number of bits that
+changed no table cell at smoke scale; 15 bits changed two of 2782 cells (counts of samples near a limit), 12 bits
+five."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """What came of it."""
+    """The result of `publish`."""
 
     study_reports: tuple[StudyReport, ...]
     runs: int
-    """The runs behind them."""
+    """Number of runs behind the reports."""
     written: int
-    """Those of which something was new or different."""
-    strays: tuple[str, ...]
-    """Runs in the folder that no study of the catalog needs; they were left alone."""
+    """Number of runs with new or changed files."""
+    unused_runs: tuple[str, ...]
+    """Runs in the folder that no study of the catalog needs; they are kept."""
 
 
 def publish(
     studies: Mapping[str, Study], scale: Scale, out: Path, target: Path, bits: int = BITS, processes: int = 1
 ) -> Published:
-    """Copy what these studies need from `out` to `target`, and tell them there.
+    """Copy the runs that these studies need from `out` to `target`, rounded to `bits`, and write the reports there.
 
-    Everything is checked before anything is written. What is in `target` already and equal stays untouched.
+    Everything is checked before anything is written. Files in `target` that are already equal are not touched.
     """
     _refuse_target(out, target)
     names = [resolved.name for resolved in run_studies.runs_of_studies(studies.values(), scale)]
     _refuse_unfinished(studies, scale, out, len(names))
     changed = {}
     for name in names:
-        if different := _different(out / run_studies.RUNS_FOLDER / name, target / run_studies.RUNS_FOLDER / name, bits):
-            changed[name] = different
-    _refuse_mixture(studies, scale, target, changed)
+        if files := _changed_files(out / RUNS_FOLDER / name, target / RUNS_FOLDER / name, bits):
+            changed[name] = files
+    _refuse_stale_pages(studies, scale, target, changed)
     for name, files in changed.items():
-        _copy(out / run_studies.RUNS_FOLDER / name, target / run_studies.RUNS_FOLDER / name, files, bits)
+        _copy(out / RUNS_FOLDER / name, target / RUNS_FOLDER / name, files, bits)
     study_reports = run_studies.write_reports(studies, scale, target, processes)
-    return Published(study_reports, len(names), len(changed), _strays(studies, scale, target))
+    return Published(study_reports, len(names), len(changed), _unused_runs(studies, scale, target))
 
 
 def _refuse_target(out: Path, target: Path) -> None:
     if out.resolve() == target.resolve():
         raise InputError(f"Results in {out} cannot be published there: they would be rounded. Choose another folder.")
-    for path in (target / run_studies.RUNS_FOLDER).glob("*/*.safetensors"):
+    for path in (target / RUNS_FOLDER).glob("*/*.safetensors"):
         raise InputError(f"{path} holds weights, so {target} is no folder of published results. Choose another one.")
 
 
 def _refuse_unfinished(studies: Mapping[str, Study], scale: Scale, out: Path, count: int) -> None:
-    # Nothing is measured here, so the device is any that is there.
-    lacking = {
-        resolved.name for resolved in run_studies.incomplete_runs(studies, scale, TrainOptions(out=out, device="cpu"))
-    }
+    # Nothing is measured here, so any available device will do.
+    options = TrainOptions(out=out, device="cpu")
+    incomplete = {resolved.name for resolved in run_studies.incomplete_runs(studies, scale, options)}
     for study in studies.values():
         for config, epochs in study.epochs_to_measure(scale):
-            path = out / run_studies.RUNS_FOLDER / resolve(config).name
+            path = out / RUNS_FOLDER / resolve(config).name
             if not all((path / epoch_file(epoch)).is_file() for epoch in epochs):
-                lacking.add(path.name)
-    if lacking:
+                incomplete.add(path.name)
+    if incomplete:
         raise InputError(
-            f"{len(lacking)} of {counted(count, 'runs')} in {out / run_studies.RUNS_FOLDER} "
-            f"are not trained and measured; the "
-            f"first is {min(lacking)}. The same command without --publish makes them. Nothing was written."
+            f"{len(incomplete)} of {counted(count, 'runs')} in {out / RUNS_FOLDER} are not trained and measured; the "
+            f"first is {min(incomplete)}. The same command without --publish makes them. Nothing was written."
         )
 
 
-def _different(source: Path, target: Path, bits: int) -> list[str]:
-    """The files of a run that are to be written; its record is the last."""
+def _changed_files(source: Path, target: Path, bits: int) -> list[str]:
+    """The files of a run that must be written; its record is the last."""
     measured = sorted([*source.glob("*.npz"), *source.glob(f"{EPOCHS_FOLDER}/*.npz")])
     names = [path.relative_to(source).as_posix() for path in measured]
     found = [name for name in names if not _is_published(source / name, target / name, bits)]
-    return found + [name for name in (store.LOG, store.RECORD) if _text(source / name) != _bytes(target / name)]
+    return found + [
+        name for name in (store.LOG, store.RECORD) if _published_text(source / name) != _bytes(target / name)
+    ]
 
 
 def _is_published(source: Path, target: Path, bits: int) -> bool:
-    """Whether the same numbers are there. Their bytes may differ where another version of zlib wrote them."""
+    """Whether the target holds the same numbers. Bytes may differ where another version of zlib wrote them."""
     wanted = Measurements.load(source).rounded(bits)
     try:
         return target.is_file() and Measurements.load(target).equals(wanted)
-    except InputError:  # Cut off by a kill: written again.
+    except InputError:  # Truncated when the process was killed: written again.
         return False
 
 
-def _text(path: Path) -> bytes:
-    """A record without one machine's paths; of a log, numbers to seven digits: that is what float32 gives, and half of
-    the file."""
+def _published_text(path: Path) -> bytes:
+    """The published form of a record or log: a record without paths of this machine; a log's numbers to seven digits,
+    which is the precision of float32 and halves the file."""
     found = _bytes(path) or b""
     if path.name == store.RECORD:
         record = json.loads(found)
         command = record.get("command", "")
-        told = shlex.join(without_paths(shlex.split(command)))
-        return found if told == command else store.record_json({**record, "command": told})
-    rows = [{name: _short(value) for name, value in json.loads(line).items()} for line in found.splitlines()]
+        portable = shlex.join(without_paths(shlex.split(command)))
+        return found if portable == command else store.record_json({**record, "command": portable})
+    rows = [{name: _seven_digits(value) for name, value in json.loads(line).items()} for line in found.splitlines()]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def _short(value: Any) -> Any:
+def _seven_digits(value: Any) -> Any:
     if isinstance(value, list):
-        return [_short(each) for each in value]
+        return [_seven_digits(each) for each in value]
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
@@ -133,9 +135,9 @@ def _bytes(path: Path) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
 
 
-def _refuse_mixture(studies: Mapping[str, Study], scale: Scale, target: Path, changed: Collection[str]) -> None:
-    """A page in the folder must not outlive the numbers that it was told from."""
-    replaced = {name for name in changed if (target / run_studies.RUNS_FOLDER / name).exists()}
+def _refuse_stale_pages(studies: Mapping[str, Study], scale: Scale, target: Path, changed: Collection[str]) -> None:
+    """Refuse to replace runs under the pages of a study that is not published now: its pages would be out of date."""
+    replaced = {name for name in changed if (target / RUNS_FOLDER / name).exists()}
     for name, study in run_studies.all_studies().items():
         if name in studies or not (target / name / STUDY_FILE).is_file():
             continue
@@ -148,7 +150,7 @@ def _refuse_mixture(studies: Mapping[str, Study], scale: Scale, target: Path, ch
 
 
 def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None:
-    if store.RECORD in files:  # Another training: nothing of the one before may stay beside it.
+    if store.RECORD in files:  # Trained again: files of the earlier training must not remain.
         for old in [*target.glob("*.npz"), *target.glob(f"{EPOCHS_FOLDER}/*.npz")]:
             if not (source / old.relative_to(target)).is_file():
                 with friendly_os_errors(old, "remove"):
@@ -161,12 +163,12 @@ def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None
         if path.suffix == ".npz":
             Measurements.load(source / name).rounded(bits).save(path, narrow=True)
         else:
-            write_atomic(path, _text(source / name))
+            write_atomic(path, _published_text(source / name))
 
 
-def _strays(studies: Mapping[str, Study], scale: Scale, target: Path) -> tuple[str, ...]:
+def _unused_runs(studies: Mapping[str, Study], scale: Scale, target: Path) -> tuple[str, ...]:
     known = {
         resolved.name
         for resolved in run_studies.runs_of_studies([*run_studies.all_studies().values(), *studies.values()], scale)
     }
-    return tuple(path.name for path in store.find_runs(target / run_studies.RUNS_FOLDER) if path.name not in known)
+    return tuple(path.name for path in store.find_runs(target / RUNS_FOLDER) if path.name not in known)

@@ -1,4 +1,4 @@
-"""Stored results: what was logged and measured of the runs in a folder. No model is read and nothing is measured."""
+"""Stored results of the runs in a folder: logs and measurements. No model is read and nothing is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, epoch_file
 from walkback.runs.run_index import RunIndex
 from walkback.training.resolved_run import ResolvedRun, resolve
 
-TRAIN_AGAIN = "Move that folder away and conduct the study again: the run is trained anew, and looked at."
+TRAIN_AGAIN = "Move that folder away and run the study again: it trains the run anew and measures it."
 
 
 @dataclass(frozen=True)
@@ -45,45 +45,45 @@ class Case:
 
     @cached_property
     def log(self) -> list[dict[str, Any]]:
-        """A row for each epoch: loss, accuracies, what the rule logs, and what the detectors saw."""
+        """One row per epoch: loss, accuracies, the rule's own entries and the detectors' readings."""
         return self.run.log()
 
     @cached_property
     def measurements(self) -> Measurements:
-        return self._stored(MEASUREMENTS)
+        return self._load(MEASUREMENTS)
 
     @property
     def answers(self) -> Measurements:
-        """Which test samples it gets right; where it was measured in full, that is among the rest."""
+        """Which test samples the run classifies correctly; a full measurement contains this as well."""
         if (self.run.path / ANSWERS).is_file():
-            found = self._stored(ANSWERS)
-            if found.facts.get("files") == self.run.record["files"]:
-                return found
+            answers = self._load(ANSWERS)
+            if answers.facts.get("files") == self.run.record["files"]:
+                return answers
         return self.measurements
 
     @cached_property
     def functional(self) -> Measurements:
-        return self._stored(FUNCTIONAL)
+        return self._load(FUNCTIONAL)
 
-    def close(self, epoch: int) -> Measurements:
-        """What was measured after an epoch."""
+    def measurements_after(self, epoch: int) -> Measurements:
+        """The full measurement taken after an epoch during training; 0 is before the first step."""
         name = epoch_file(epoch)
         if not (self.run.path / name).is_file():
             raise InputError(f"{self.run.path} was trained without being measured after epoch {epoch}. {TRAIN_AGAIN}")
-        return self._stored(name)
+        return self._load(name)
 
     @cached_property
     def report(self) -> DiagnosticReport:
-        """The verdict on the final measurements, beside the stored baselines."""
+        """The diagnostic report on the final measurements, compared with the stored baselines."""
         results = self.results
         return judge_run(
             self.run, self.resolved, self.measurements, results.judge_options, results.run_index, results.correct
         )
 
-    def _stored(self, name: str) -> Measurements:
+    def _load(self, name: str) -> Measurements:
         path = self.run.path / name
         if not path.is_file():
-            raise InputError(f"{path} is missing. Conduct the study again: what is there already is kept.")
+            raise InputError(f"{path} is missing. Run the study again: what is stored already is kept.")
         return Measurements.load(path)
 
 
@@ -94,35 +94,35 @@ class Results:
         self.folder = folder
         self.judge_options = judge_options or JudgeOptions()
         self.run_index = run_index or RunIndex(folder, without=(store.MODEL, store.RULE))
-        self._known: dict[str, Case] = {}
+        self._cases: dict[str, Case] = {}
 
     def limited_to(self, names: Collection[str]) -> Results:
-        """The results of these runs alone: what a study says must not depend on which others share its folder."""
+        """A view restricted to these runs: a study's report must not depend on other runs in the folder."""
         return Results(self.folder, self.judge_options, self.run_index.limited_to(names))
 
     def case(self, config: RunConfig) -> Case:
         """The finished run of this configuration."""
         resolved = resolve(config)
-        if resolved.name not in self._known:
+        if resolved.name not in self._cases:
             run = self.run_index.finished(resolved)
             if run is None:
-                raise InputError(f"There is no finished run {resolved.name} in {self.folder}. Conduct the study first.")
-            self._known[resolved.name] = Case(resolved, run, self)
-        return self._known[resolved.name]
+                raise InputError(f"There is no finished run {resolved.name} in {self.folder}. Run the study first.")
+            self._cases[resolved.name] = Case(resolved, run, self)
+        return self._cases[resolved.name]
 
     def cases(self, configs: Sequence[RunConfig]) -> list[Case]:
         return [self.case(config) for config in configs]
 
     def by_method(self, configs: Sequence[RunConfig]) -> dict[str, list[Case]]:
-        """The cases of each method, seeds in the order given; methods as they are written."""
+        """Cases by method as written in the run configuration; seeds in the order given."""
         found: dict[str, list[Case]] = {}
         for case in self.cases(configs):
             found.setdefault(case.method, []).append(case)
         return found
 
     def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
-        """Which test samples a run gets right, as it was measured."""
-        right = self.case(resolved.config).answers.get("test_correct")
-        if right is None:
+        """Which test samples a run classifies correctly, from its stored measurements."""
+        correct = self.case(resolved.config).answers.get("test_correct")
+        if correct is None:
             raise InputError(f"{run.path} was measured without its test samples. Measure it again.")
-        return right
+        return correct

@@ -1,4 +1,4 @@
-"""How large a study is: the embedded task on two cores (`smoke`), or the papers' data and recipe (`paper`)."""
+"""Scales of a study: the embedded task on two cores (`smoke`), or the papers' data and training recipe (`paper`)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ METHODS = {
     "EP": "ep",
     "EP short": "ep_short",
 }
-"""The papers' methods as they are written here, by the name that tables and figures show.
+"""The papers' methods as command-line text, by the name that tables and figures show.
 
-Site `input` and DFA's normalised error were fitted to published figures (docs/recipe.md); `raw` DFA is studied beside.
+Site `input` and DFA's normalised error were fitted to published figures (docs/recipe.md); DFA with the raw error is
+studied as well.
 """
 
 RAW = {"dfa:site=input": "DFA raw"}
-"""DFA with the error as it is."""
+"""DFA with the raw error, by method text."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A network on its data."""
+    """A network and its data set, with the run settings used there."""
 
     arch: str
     data: str
@@ -39,22 +40,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes that every study shares; a study says only what it varies."""
+    """Sizes and settings shared by all studies; a study states only what it varies."""
 
     name: str
     seeds: tuple[int, ...]
     settings: Mapping[str, Any]
-    """Fields of every run: lr, augment, batch, ..."""
+    """Run configuration fields set for every run: lr, augment, batch, ..."""
     places: Mapping[str, Place]
-    """resmlp, wide, no_norm, vit, student, cnn, cifar100."""
+    """By name: resmlp, wide, no_norm, vit, student, cnn, cifar100."""
     epochs: Mapping[str, int]
-    """By the kind of training: full, short (penalties), vit (networks that take long: ViT and CNN)."""
+    """Number of epochs by training length: full, short (penalty studies), vit (slow networks: ViT and CNN)."""
     functional_samples: int
     """Samples for finite-step metrics."""
     words: str = ""
-    """What it is, for captions."""
-    instead: Mapping[str, str] = field(default_factory=dict)
-    """By rule, the kind of training it gets where `full` is asked for."""
+    """Description for captions."""
+    length_by_rule: Mapping[str, str] = field(default_factory=dict)
+    """By rule, the training length used in place of `full`."""
 
     def runs(
         self,
@@ -67,7 +68,7 @@ class Scale:
         data: str | None = None,
         **settings: Any,
     ) -> list[RunConfig]:
-        """One configuration for each method and seed at a place; methods are written as on the command line."""
+        """One configuration per method and seed at a place; methods are written as on the command line."""
         if place not in self.places:
             raise unknown("place", place, self.places)
         known = self.places[place]
@@ -79,21 +80,23 @@ class Scale:
             **known.settings,
             **settings,
         }
-        found = [grid([method], epochs=self.epochs[self._kind(method, epochs)], **shared) for method in methods]
+        found = [
+            grid([method], epochs=self.epochs[self._training_length(method, epochs)], **shared) for method in methods
+        ]
         return [config for configs in found for config in configs]
 
-    def _kind(self, method: str, epochs: str) -> str:
-        return self.instead.get(Spec.parse(method).name, epochs) if epochs == "full" else epochs
+    def _training_length(self, method: str, epochs: str) -> str:
+        return self.length_by_rule.get(Spec.parse(method).name, epochs) if epochs == "full" else epochs
 
 
 _EMBEDDED = "prototypes:train=3200,test=1024"
 _IMAGES = {"augment": "crop_flip_black"}
-"""Padding with black reproduces the published accuracy of backprop; the mean colour does not (docs/recipe.md)."""
+"""Padding crops with black reproduces backprop's published accuracy; the mean colour does not (docs/recipe.md)."""
 
 SMOKE = Scale(
     name="smoke",
     seeds=(1, 2),
-    # Ten times the usual learning rate: what takes 100 epochs on CIFAR shows here within some hundred steps.
+    # Ten times the usual learning rate: effects that take 100 epochs on CIFAR appear within some hundred steps.
     settings={"lr": 0.01, "batch": 64},
     places={
         "resmlp": Place("resmlp:d=32", _EMBEDDED),
@@ -106,7 +109,7 @@ SMOKE = Scale(
     },
     epochs={"full": 12, "short": 6, "vit": 4},
     functional_samples=256,
-    words="embedded task, smoke scale: shows that the study runs, not what is true of CIFAR",
+    words="embedded task, smoke scale: shows that the study runs, not what holds on CIFAR",
 )
 
 PAPER = Scale(
@@ -125,8 +128,8 @@ PAPER = Scale(
     epochs={"full": 100, "short": 30, "vit": 30},
     functional_samples=512,
     words="the papers' recipe on real data",
-    # A step of EP costs as much as dozens of backprop's. The papers' EP is the short one; ours is beside it.
-    instead={"ep": "short"},
+    # One EP step costs as much as dozens of backprop steps. The papers' EP is `ep_short`; `ep` is our own addition.
+    length_by_rule={"ep": "short"},
 )
 
 SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}

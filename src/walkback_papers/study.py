@@ -1,4 +1,4 @@
-"""What a study is: the runs it needs, what is looked at closely on the way, and what it tells of the stored results."""
+"""The interface of a study: the runs and measurements it needs, and how it reports the stored results."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from walkback_papers.scale import Scale
 
 
 class Study(ABC):
-    """One experiment. Its file's docstring says which question it asks and where the papers ask it.
+    """One experiment. The docstring of its module states the question and where the papers ask it.
 
-    `tell` is a function of stored numbers alone: it runs again, and in other words, without any model.
+    `report_results` reads stored numbers only, so reports can be reworded and written again without any model.
     """
 
     @abstractmethod
     def runs(self, scale: Scale) -> list[RunConfig]:
-        """The runs whose results it needs; the frozen shells and backprop are added with `judged`."""
+        """The runs whose results it needs; baselines (backprop, frozen blocks) are added for the runs in `judged`."""
 
     def judged(self, scale: Scale) -> list[RunConfig]:
-        """Those of its runs that get a verdict, and so need their baselines: all, unless it says otherwise."""
+        """The runs that get a verdict and therefore need baselines; by default all of them."""
         return self.runs(scale)
 
     def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
-        """Runs, each with the epochs after which it is measured in full while it trains; 0 is before the first."""
+        """Runs with the epochs after which each is measured in full during training; 0 is before the first step."""
         return []
 
     def functional(self, scale: Scale) -> list[RunConfig]:
@@ -35,4 +35,4 @@ class Study(ABC):
 
     @abstractmethod
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
-        """Tables, figures and findings."""
+        """Make the tables, figures and findings from stored results."""

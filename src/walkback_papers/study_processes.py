@@ -1,4 +1,4 @@
-"""Studies in several processes of this machine, each with its share of the runs to train and to measure."""
+"""Complete the runs of studies in several processes on this machine; each trains and measures a share of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from walkback_papers.study import Study
 from walkback_papers.timings import Timings
 
 SHARES = 2
-"""Shares for each process: their times are predicted, so that the last one should not be long."""
+"""Shares per process: times are only predicted, and with smaller shares the last one ends sooner."""
 
 
 class StudyProcesses:
-    """Settles the runs of studies in processes. Studies and scale are sent by name: they must be of the catalog."""
+    """A `RunCompleter` in several processes. Studies and scale are sent by name, so they must be in the catalog."""
 
     def __init__(self, workers: Workers, listener: SweepListener):
         self._workers = workers
@@ -40,41 +40,41 @@ class StudyProcesses:
         resolved_runs = incomplete_runs(studies, scale, options)
         shared = shared_memory(options, self._count)
         groups = plan_unfinished(resolved_runs, replace(shared, out=options.out / RUNS_FOLDER, resume=True))
-        # Trained already and not yet measured: they belong to no fleet any more.
-        fleeted = {resolved.name for group in groups for resolved in group.resolved_runs}
-        rest = tuple(resolved for resolved in resolved_runs if resolved.name not in fleeted)
+        # Runs that are trained and not measured are in no fleet.
+        to_train = {resolved.name for group in groups for resolved in group.resolved_runs}
+        to_measure = tuple(resolved for resolved in resolved_runs if resolved.name not in to_train)
         shares = self._shares(groups, options)
-        if rest:
-            shares.append(FleetGroup(rest, "single", 0.0, 0, 0))
+        if to_measure:
+            shares.append(FleetGroup(to_measure, "single", 0.0, 0, 0))
         jobs = [_job(share, studies, scale, shared, until) for share in shares]
         if jobs:
             self._listener.planned(shares, 0)
             timings = Timings(options, self._workers, shares, start)
             executor = LocalExecutor()
-            course = Scheduler(shares, jobs, executor, self._listener, deadline, timings.done)
+            scheduler = Scheduler(shares, jobs, executor, self._listener, deadline, timings.done)
             try:
-                failures = course.run(self._count)
+                failures = scheduler.run(self._count)
             finally:
                 executor.close()
                 self._listener.close()
             timings.keep()
             if failures:
                 raise WalkbackError("; ".join(dict.fromkeys(failure.reason for failure in failures)))
-        # Whatever is still missing, such as for lack of time, is counted and not made.
+        # With no time left, this counts what is still missing and makes nothing.
         return complete_runs(studies, scale, replace(options, max_seconds=0.0), ProgressListener())
 
     def _shares(self, groups: Sequence[FleetGroup], options: TrainOptions) -> list[FleetGroup]:
         if self._workers.in_turns:
             return shortest_compile_first(groups)
-        begun = options.out / RUNS_FOLDER
-        even = split_long_fleets(groups, self._count, is_begun=lambda resolved: (begun / resolved.name).exists())
-        return [_together(share) for share in split_evenly(even, SHARES * self._count)]
+        folder = options.out / RUNS_FOLDER
+        even = split_long_fleets(groups, self._count, is_started=lambda resolved: (folder / resolved.name).exists())
+        return [_merged(share) for share in split_evenly(even, SHARES * self._count)]
 
 
 def _job(
     share: FleetGroup, studies: Mapping[str, Study], scale: Scale, options: TrainOptions, until: float | None
 ) -> dict[str, object]:
-    """`until` is by the clock on the wall: a share waits for its process."""
+    """The job description sent to a worker. `until` is wall-clock time, as a share may wait for its process."""
     return {
         "kind": "studies",
         "options": options_json(options),
@@ -86,7 +86,7 @@ def _job(
 
 
 def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
-    """A worker's part: train and measure `job["runs"]`; whether all of them are finished and measured."""
+    """Run in a worker: train and measure `job["runs"]`; returns whether all are finished and measured."""
     options = options_of(job)
     if job["until"] is not None:
         options = replace(options, max_seconds=max(0.0, job["until"] - time.time()))
@@ -94,8 +94,8 @@ def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
     return complete_runs(studies, scale, options, NotingListener(note), names=set(job["runs"])).is_done
 
 
-def _together(groups: Sequence[FleetGroup]) -> FleetGroup:
-    """Fleets that one process trains, one after the other."""
+def _merged(groups: Sequence[FleetGroup]) -> FleetGroup:
+    """The fleets that one process trains one after the other, as one group."""
     if len(groups) == 1:
         return groups[0]
     return FleetGroup(

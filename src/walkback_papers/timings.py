@@ -1,4 +1,4 @@
-"""What a study's jobs were planned to take and what they took: a file beside the runs, an entry for each command."""
+"""Planned and actual times of a study's jobs: a file next to the runs, with one entry per command."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TIMINGS = "timings.json"
 
 
 class Timings:
-    """A command's entry, from its beginning on. It is written whenever a job is done: what is killed has one, too."""
+    """One command's entry. It is written whenever a job is done, so a killed command has one, too."""
 
     def __init__(self, options: TrainOptions, workers: Workers, groups: Sequence[FleetGroup], start: float):
-        """The jobs are planned and about to be handed out; the command began at `start`, by the monotonic clock."""
+        """Create it when the jobs are planned; `start` is the monotonic time at which the command began."""
         self._out = options.out
         self._workers = workers
         self._groups = groups
@@ -30,15 +30,17 @@ class Timings:
         self._planning = self._seconds
         self._done_after: dict[int, float] = {}
         self._earlier = timings(options.out)
-        self._origin = provenance(choose_device(options.device), without_paths(options.command))
+        self._provenance = provenance(choose_device(options.device), without_paths(options.command))
 
     def done(self, job: int) -> None:
+        """Note that a job is done, and write the entry."""
         self._done_after[job] = self._seconds
         self.keep()
 
     def keep(self) -> None:
+        """Write the entry."""
         entry = {
-            **self._origin,
+            **self._provenance,
             "processes": self._workers.count,
             "planned_seconds": self._workers.seconds(self._groups),
             "planning_seconds": self._planning,
@@ -48,7 +50,7 @@ class Timings:
                     "label": group.label,
                     "arch": str(group.resolved_runs[0].config.arch),
                     **group.costs,
-                    "ahead": group.ahead,
+                    "ahead": group.compile_seconds,
                     "done_after": self._done_after.get(job),
                 }
                 for job, group in enumerate(self._groups)
@@ -60,12 +62,12 @@ class Timings:
 
     @property
     def _seconds(self) -> float:
-        """Since the command began, planning included."""
+        """Seconds since the command began, planning included."""
         return time.monotonic() - self._start
 
 
 def timings(out: Path) -> list[dict[str, Any]]:
-    """The entries so far."""
+    """The stored entries; empty where the file is missing or unreadable."""
     with suppress(OSError, ValueError):
         found: list[dict[str, Any]] = json.loads((out / TIMINGS).read_text())
         return found

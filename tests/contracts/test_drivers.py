@@ -1,4 +1,4 @@
-"""A fleet trains what the single driver trains; frozen means frozen; the same seed gives the same bits."""
+"""Both drivers train the same models, frozen leaves stay unchanged, and training resumes to the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Trained:
 
 @cache
 def trained(rule: str, net: str) -> list[Trained]:
-    """Two epochs in float64 with strong decay, in fleets and alone."""
+    """Two epochs in float64 with strong decay, by both drivers."""
     fleets: dict = {}
     for text, seed in tiny.variants(rule, net):
         resolved = tiny.resolved(text, arch=tiny.arch(net), seeds=seed, weight_decay=0.5)
@@ -43,17 +43,17 @@ def trained(rule: str, net: str) -> list[Trained]:
 
 @PAIRS
 def test_a_fleet_equals_its_models_trained_alone(rule, net):
-    """Seeds mixed, the settings varied one at a time within each fleet's bucket."""
+    """With mixed seeds, and settings varied one at a time within each fleet."""
     for model in trained(rule, net):
         name = model.resolved.method
         assert tiny.distance(model.in_fleet.params, model.alone.params) < 1e-11, name
         assert tiny.distance(model.in_fleet.moments, model.alone.moments) < 1e-10, name
-        assert not tiny.same_bits(model.alone.params, model.resolved.params()), "nothing was trained"
+        assert not tiny.same_bits(model.alone.params, model.resolved.params()), "training changed nothing"
 
 
 @PAIRS
-def test_a_frozen_leaf_keeps_its_bits_through_weight_decay_and_no_other_does(rule, net):
-    """Frozen are a shell's blocks, and what the rule gives no credit; statistics of the data are taken anew."""
+def test_frozen_leaves_keep_their_bits_under_weight_decay_and_all_others_change(rule, net):
+    """Frozen are the blocks of a frozen baseline, and leaves without credit; data statistics are recomputed."""
     for model in trained(rule, net):
         resolved = model.resolved
         without_credit = resolved.rule.untrained(resolved.net)
@@ -69,15 +69,15 @@ def test_a_frozen_leaf_keeps_its_bits_through_weight_decay_and_no_other_does(rul
 
 @PAIRS
 @pytest.mark.parametrize("make", [lambda rs, d: Single(rs[0], d, tiny.CPU), lambda rs, d: Fleet(rs, d, tiny.CPU)])
-def test_going_on_from_a_snapshot_and_starting_again_give_the_same_bits(rule, net, make):
-    shell = f"{rule}:shell={'bp' if rule == 'bp' else 'method'}"
-    resolved_runs = [tiny.resolved(text, arch=tiny.arch(net), dtype="float32", epochs=3) for text in (rule, shell)]
+def test_resuming_from_a_snapshot_and_restarting_give_the_same_bits(rule, net, make):
+    methods = (rule, tiny.frozen_baseline(rule))
+    resolved_runs = [tiny.resolved(text, arch=tiny.arch(net), dtype="float32", epochs=3) for text in methods]
     data = resolved_runs[0].source.load(None)
-    through = make(resolved_runs, data)
-    start = through.snapshots()
-    middle = tiny.train(through, 1)
-    accuracy = through.test_accuracy()
-    end = tiny.train(through, 2)
+    uninterrupted = make(resolved_runs, data)
+    start = uninterrupted.snapshots()
+    middle = tiny.train(uninterrupted, 1)
+    accuracy = uninterrupted.test_accuracy()
+    end = tiny.train(uninterrupted, 2)
     again = make(resolved_runs, data)
     assert_same_bits(again.snapshots(), start)
     again.restore(middle)
@@ -95,7 +95,7 @@ def assert_same_bits(left: list[Snapshot], right: list[Snapshot]) -> None:
         assert tiny.same_bits(one.state, other.state)
 
 
-def test_a_snapshot_moves_between_the_drivers():
+def test_a_fleets_snapshots_can_be_resumed_by_the_single_driver():
     resolved = tiny.resolved("dfa", epochs=3)
     other = tiny.resolved("dfa:shell=method", epochs=3)
     data = resolved.source.load(None)
@@ -108,7 +108,7 @@ def test_a_snapshot_moves_between_the_drivers():
         assert tiny.distance(tiny.train(single, 2)[0].params, end[index].params) < 1e-11
 
 
-def test_methods_of_one_seed_see_the_same_data_and_other_seeds_other_data():
+def test_sample_order_and_initial_weights_depend_on_the_seed_and_not_on_the_method():
     from walkback.data.feed import Feed
 
     resolved = tiny.resolved("bp")

@@ -1,4 +1,4 @@
-"""TF32 is for a run's own training steps, and for nothing that looks at the run."""
+"""TF32 is used in training steps of runs with dtype=tf32, and in no measurement or evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = "prototypes:train=32,test=256,dim=6,prototypes=8,labels=4"
 
 
 @pytest.fixture(autouse=True)
-def _as_found():
+def _restore_switches():
     before = switches()
     yield
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
@@ -32,7 +32,7 @@ def switches() -> tuple[bool, bool]:
 
 
 class Spy(TorchDispatchMode):
-    """How the switches stand whenever a product or a convolution is done; they mean nothing on a CPU, but are there."""
+    """Records the TF32 switches at each product or convolution; a CPU ignores them, but they can be read."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class Spy(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def spied(work) -> set[tuple[bool, bool]]:
+def switches_during(work) -> set[tuple[bool, bool]]:
     with Spy() as spy:
         work()
     return spy.seen
@@ -60,34 +60,34 @@ def driven(kind: str, resolved: ResolvedRun) -> Driver:
     ("rule", "dtype"),
     [("bp", "float32"), ("bp", "float64"), ("bp", "tf32"), ("kp", "tf32"), ("credit_bridge", "tf32")],
 )
-def test_a_step_multiplies_as_its_run_says_and_a_look_never_in_tf32(kind, rule, dtype):
+def test_training_steps_use_the_dtype_of_the_run_and_measurements_never_use_tf32(kind, rule, dtype):
     resolved = tiny.resolved(rule, data=DATA, dtype=dtype)
     driver, tests = driven(kind, resolved), TestSet(resolved.source.load(None), resolved.dtype, tiny.CPU)
-    own = ON if dtype == "tf32" else OFF
+    expected = ON if dtype == "tf32" else OFF
     detectors = Detectors(resolved.net, resolved.rule, *tests.batches()[0])
     between = []
     for _ in range(2):
-        assert spied(lambda: driver.train_epoch(lambda _steps: between.append(switches()))) == {own}
-        assert spied(driver.test_accuracy) == {OFF}
-        assert spied(lambda: detectors.look(driver)) == {OFF}
+        assert switches_during(lambda: driver.train_epoch(lambda _steps: between.append(switches()))) == {expected}
+        assert switches_during(driver.test_accuracy) == {OFF}
+        assert switches_during(lambda: detectors.measure(driver)) == {OFF}
         snapshot = driver.snapshots()[0]
-        assert spied(lambda: measure_network(resolved, snapshot.params, snapshot.state, tests)) == {OFF}  # noqa: B023
+        assert switches_during(lambda: measure_network(resolved, snapshot.params, snapshot.state, tests)) == {OFF}  # noqa: B023
     assert between == [OFF] * 4
 
 
 @pytest.mark.parametrize("kind", ["single", "fleet"])
-def test_statistics_that_a_network_takes_of_its_data_are_a_look_too(kind):
+def test_statistics_of_the_data_are_not_computed_in_tf32(kind):
     resolved = tiny.resolved("bp", arch=tiny.arch("small_cnn"), dtype="tf32")
     assert resolved.net.buffers
     driver = driven(kind, resolved)
-    assert spied(lambda: driver.train_epoch(lambda _steps: None)) == {ON}
-    assert spied(driver.snapshots) == {OFF}
-    assert spied(driver.test_accuracy) == {OFF}
+    assert switches_during(lambda: driver.train_epoch(lambda _steps: None)) == {ON}
+    assert switches_during(driver.snapshots) == {OFF}
+    assert switches_during(driver.test_accuracy) == {OFF}
 
 
 @pytest.mark.parametrize("before", [ON, OFF, (True, False), (False, True)])
 @pytest.mark.parametrize(("dtype", "inside"), [("float32", OFF), ("float64", OFF), ("tf32", ON)])
-def test_the_switches_are_put_back_also_after_an_exception(before, dtype, inside):
+def test_the_switches_are_restored_also_after_an_exception(before, dtype, inside):
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
     resolved = tiny.resolved(dtype=dtype)
     with matmul_precision(resolved):
@@ -114,7 +114,7 @@ def test_a_step_that_fails_leaves_tf32_off(kind, monkeypatch):
     assert switches() == OFF
 
 
-def test_a_tf32_run_has_float32_leaves_and_a_bucket_digest_and_name_of_its_own():
+def test_a_tf32_run_has_float32_leaves_and_its_own_fleet_key_digest_and_name():
     coarse, fine = tiny.resolved("dfa", dtype="tf32"), tiny.resolved("dfa", dtype="float32")
     assert {leaf.dtype for leaf in (coarse.params() | coarse.state()).values()} == {torch.float32}
     assert tiny.same_bits(coarse.params(), fine.params())
@@ -124,7 +124,7 @@ def test_a_tf32_run_has_float32_leaves_and_a_bucket_digest_and_name_of_its_own()
 
 
 @pytest.mark.parametrize("kind", ["single", "fleet"])
-def test_on_a_cpu_it_trains_the_bits_of_float32(kind):
+def test_on_a_cpu_tf32_gives_the_bits_of_float32(kind):
     coarse, fine = (tiny.train(driven(kind, tiny.resolved("dfa", dtype=dtype)), 2) for dtype in ("tf32", "float32"))
     for one, other in zip(coarse, fine, strict=True):
         assert tiny.same_bits(one.params, other.params)

@@ -1,7 +1,6 @@
-"""The parts of the rule interface that no rule of the catalog uses yet, on rules made for the purpose.
+"""The optional parts of the rule interface, tested with both drivers on rules made for the purpose.
 
-A rule that learns its own state, one that draws noise for every step, one that follows the weights' updates: both
-drivers must serve them alike.
+One rule learns its state, one draws noise for every step, and one updates its state with the weights.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Learner(CreditRule):
 
 @dataclass(frozen=True)
 class Noisy(CreditRule):
-    """Credit along a fresh random direction for every sample and step."""
+    """Credit along a new random direction for every sample and step."""
 
     def draw(self, net, batch, generator):
         return {"each.xi": torch.randn(batch, net.depth + 1, *net.state_shape, generator=generator)}
@@ -52,7 +51,7 @@ class Noisy(CreditRule):
 
 @dataclass(frozen=True)
 class Follower(CreditRule):
-    """Kolen-Pollack: the feedback gets the increments and the decay that the weights got."""
+    """Kolen-Pollack: the feedback gets the same increments and decay as the weights."""
 
     sites = ("output",)
     through_blocks = True
@@ -93,7 +92,7 @@ def both_drivers(rule, epochs=2):
     return resolved_runs, alone, data
 
 
-def test_a_learned_state_is_trained_by_its_own_loss_and_the_rest_is_left():
+def test_own_loss_trains_the_learned_leaves_and_no_others():
     resolved_runs, alone, data = both_drivers(Learner())
     start = resolved_runs[0].state()
     assert torch.equal(alone[0].state["fixed"], start["fixed"])
@@ -104,13 +103,13 @@ def test_a_learned_state_is_trained_by_its_own_loss_and_the_rest_is_left():
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_a_learned_state_goes_on_from_a_snapshot_to_the_same_bits():
+def test_a_learned_state_resumes_from_a_snapshot_to_the_same_bits():
     resolved = replace(tiny.resolved("bp"), rule=Learner())
     data = resolved.source.load(None)
     for make in (lambda: Single(resolved, data, tiny.CPU), lambda: Fleet([resolved], data, tiny.CPU)):
-        through = make()
-        middle = tiny.train(through, 1)
-        (end,) = tiny.train(through, 1)
+        uninterrupted = make()
+        middle = tiny.train(uninterrupted, 1)
+        (end,) = tiny.train(uninterrupted, 1)
         again = make()
         again.restore(middle)
         (found,) = tiny.train(again, 1)
@@ -127,7 +126,7 @@ def test_noise_is_drawn_for_each_model_and_step():
     assert not torch.equal(draws[0]["each.xi"], draws[2]["each.xi"])
 
 
-def test_a_follower_contracts_to_the_weights_by_the_decay_alone():
+def test_a_followers_gap_to_the_weights_shrinks_by_the_decay_alone():
     (resolved, _), (end, _), _ = both_drivers(Follower())
     steps = 2 * (resolved.source.train_size // resolved.config.batch)
     factor = 1.0

@@ -1,4 +1,4 @@
-"""Promises that every credit rule keeps on every network where it is defined."""
+"""Properties of every credit rule on every network where it is defined."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch.func import grad
 import tiny
 from walkback.core.errors import InputError
 from walkback.credit import RULES, local
-from walkback.credit.rule import EACH, CreditRule, Credits
+from walkback.credit.rule import PER_SAMPLE, CreditRule, Credits
 from walkback.credit.trace import Trace, trace
 from walkback.data.feed import Feed
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.training.resolved_run import ResolvedRun
 
 PAIRS = pytest.mark.parametrize(("rule", "net"), tiny.pairs())
-EXACT_RULES = ["bp", "sham"]
-"""Rules whose credit is the gradient at every layer."""
+EXACT_RULES = [rule for rule in RULES.names() if set(RULES.get(rule)().labels(2)) == {"exact"}]
+"""Rules whose credit is the gradient at every layer by construction."""
 
 
 def first_batch(resolved: ResolvedRun) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,7 +35,7 @@ def bound(resolved: ResolvedRun) -> CreditRule:
 
 def noise_of(resolved: ResolvedRun, count: int) -> Leaves:
     """One step's noise for the first `count` samples."""
-    return {n: leaf[:count] if n.startswith(EACH) else leaf for n, leaf in resolved.noise(0, 0).items()}
+    return {n: leaf[:count] if n.startswith(PER_SAMPLE) else leaf for n, leaf in resolved.noise(0, 0).items()}
 
 
 def make_trace(resolved: ResolvedRun, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Trace:
@@ -44,8 +44,8 @@ def make_trace(resolved: ResolvedRun, params: Leaves, state: Leaves, x: torch.Te
 
 
 def credits_of(resolved: ResolvedRun, params: Leaves, state: Leaves, x: torch.Tensor, y: torch.Tensor) -> Credits:
-    seen = make_trace(resolved, params, state, x, y)
-    return bound(resolved).credit(resolved.net, params, state, seen, noise_of(resolved, len(y)))[0]
+    traced = make_trace(resolved, params, state, x, y)
+    return bound(resolved).credit(resolved.net, params, state, traced, noise_of(resolved, len(y)))[0]
 
 
 def forms(resolved: ResolvedRun) -> list[ResolvedRun]:
@@ -54,8 +54,8 @@ def forms(resolved: ResolvedRun) -> list[ResolvedRun]:
     return [resolved] if training == resolved.net else [resolved, replace(resolved, net=training)]
 
 
-def worn(resolved: ResolvedRun) -> Leaves:
-    """Parameters away from their special initial values (zero biases, unit norms, tiny W2)."""
+def perturbed(resolved: ResolvedRun) -> Leaves:
+    """Random parameters without the special initial values (zero biases, unit norms, small W2)."""
     draws = torch.Generator().manual_seed(5)
     start = resolved.params()
     leaves = {n: v + 0.3 * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in start.items()}
@@ -63,7 +63,7 @@ def worn(resolved: ResolvedRun) -> Leaves:
 
 
 @PAIRS
-def test_one_credit_for_each_state_in_its_shape(rule, net):
+def test_there_is_one_credit_for_each_state_with_its_shape(rule, net):
     resolved = tiny.resolved(rule, arch=tiny.arch(net))
     x, y = first_batch(resolved)
     credits = credits_of(resolved, resolved.params(), resolved.state(), x, y)
@@ -74,10 +74,10 @@ def test_one_credit_for_each_state_in_its_shape(rule, net):
 
 
 @PAIRS
-def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
+def test_credit_is_deterministic_and_does_not_modify_its_inputs(rule, net):
     resolved = tiny.resolved(rule, arch=tiny.arch(net))
     x, y = first_batch(resolved)
-    params, state = worn(resolved), resolved.state()
+    params, state = perturbed(resolved), resolved.state()
     kept = [{n: v.clone() for n, v in leaves.items()} for leaves in (params, state, {"x": x, "y": y})]
     first = credits_of(resolved, params, state, x, y)
     second = credits_of(resolved, params, state, x, y)
@@ -87,21 +87,21 @@ def test_credit_changes_none_of_its_inputs_and_repeats_itself(rule, net):
 
 
 @PAIRS
-def test_a_samples_credit_does_not_depend_on_its_neighbours(rule, net):
+def test_a_samples_credit_does_not_depend_on_the_rest_of_its_batch(rule, net):
     resolved = tiny.resolved(rule, arch=tiny.arch(net))
     x, y = first_batch(resolved)
-    params, state = worn(resolved), resolved.state()
+    params, state = perturbed(resolved), resolved.state()
     whole = credits_of(resolved, params, state, x, y)
     other = x.flip(0) * 3
     mixed = credits_of(resolved, params, state, torch.cat([x[:5], other[5:]]), y)
     alone = credits_of(resolved, params, state, x[:1], y[:1])
-    for credit, beside, single in zip(whole, mixed, alone, strict=True):
-        torch.testing.assert_close(credit[:5], beside[:5], rtol=1e-12, atol=1e-14)
+    for credit, in_mixed, single in zip(whole, mixed, alone, strict=True):
+        torch.testing.assert_close(credit[:5], in_mixed[:5], rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(credit[:1], single, rtol=1e-12, atol=1e-14)
 
 
 @PAIRS
-def test_the_same_seed_draws_the_same_state_and_another_seed_another(rule, net):
+def test_the_state_is_determined_by_the_seed(rule, net):
     resolved = tiny.resolved(rule, arch=tiny.arch(net))
     other = tiny.resolved(rule, arch=tiny.arch(net), seeds=2)
     assert tiny.same_bits(resolved.state(), resolved.state())
@@ -115,7 +115,7 @@ SCALED = [(rule, net) for rule, net in tiny.defined() if "b_scale" in RULES.get(
 
 @pytest.mark.parametrize(("rule", "net"), SCALED)
 def test_b_scale_multiplies_the_feedback_and_changes_nothing_else_of_the_draw(rule, net):
-    """Bit for bit where the factor is a power of two; the default leaves the draw as it is."""
+    """Bit for bit if the factor is a power of two; the default 1 changes nothing."""
     drawn = tiny.resolved(rule, arch=tiny.arch(net), dtype="float32").state()
     assert tiny.same_bits(tiny.resolved(f"{rule}:b_scale=1", arch=tiny.arch(net), dtype="float32").state(), drawn)
     for factor in (0.0625, 8.0):
@@ -127,36 +127,37 @@ def test_b_scale_multiplies_the_feedback_and_changes_nothing_else_of_the_draw(ru
 
 
 @pytest.mark.parametrize("rule", sorted({rule for rule, _ in SCALED}))
-def test_models_with_feedback_of_another_size_share_a_fleet(rule):
-    assert tiny.resolved(rule).fleet_key() == tiny.resolved(f"{rule}:b_scale=0.1").fleet_key()
-    with pytest.raises(InputError, match=r"b_scale is 0\.0; expected more than 0\."):
-        tiny.resolved(f"{rule}:b_scale=0")
+def test_models_with_different_b_scale_share_a_fleet(rule):
+    arch = tiny.network_for(rule)
+    assert tiny.resolved(rule, arch=arch).fleet_key() == tiny.resolved(f"{rule}:b_scale=0.1", arch=arch).fleet_key()
+    with pytest.raises(InputError, match=r"b_scale is 0\.0.*more than 0"):
+        tiny.resolved(f"{rule}:b_scale=0", arch=arch)
 
 
-def test_feedback_that_is_drawn_once_can_be_scaled():
-    assert {rule for rule, _ in SCALED} == {"dfa", "drtp", "fa", "frsf", "kp", "sdfa"}
+def test_rules_with_fixed_random_feedback_have_b_scale():
+    assert {"dfa", "drtp", "fa", "frsf", "kp", "sdfa"} <= {rule for rule, _ in SCALED}
 
 
 @PAIRS
 def test_the_head_and_the_top_credit_are_exact(rule, net):
-    """Head and terminal norm follow the true mean loss; the trace's top gradient is each sample's own."""
+    """Head and terminal norm get the true mean loss's gradient; the trace's `top` is each sample's own gradient."""
     resolved = tiny.resolved(rule, arch=tiny.arch(net))
     x, y = first_batch(resolved)
-    params = worn(resolved)
-    seen = make_trace(resolved, params, resolved.state(), x, y)
+    params = perturbed(resolved)
+    traced = make_trace(resolved, params, resolved.state(), x, y)
 
     def mean_loss(leaves: Leaves) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(resolved.net.forward(params | leaves, x), y)
 
     truth = grad(mean_loss)({n: v for n, v in params.items() if n.startswith("head.")})
-    found = {f"head.{n}": v for n, v in seen.head_gradient.items()}
+    found = {f"head.{n}": v for n, v in traced.head_gradient.items()}
     assert tiny.distance(found, truth) < 1e-10
 
-    top = seen.states[-1].clone().requires_grad_()
+    top = traced.states[-1].clone().requires_grad_()
     torch.nn.functional.cross_entropy(
         resolved.net.forward_from(resolved.net.depth, params, top), y, reduction="sum"
     ).backward()
-    torch.testing.assert_close(seen.top, top.grad, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(traced.top, top.grad, rtol=1e-10, atol=1e-14)
 
 
 EXACT_PAIRS = [(rule, tiny.arch(net)) for rule, net in tiny.defined() if rule in EXACT_RULES]
@@ -167,26 +168,26 @@ EXACT_PAIRS += [(rule, tiny.arch("resmlp", "terminal_norm=false")) for rule in E
 def test_exact_rules_equal_autograd_through_the_local_loss(rule, arch):
     for resolved in forms(tiny.resolved(rule, arch=arch)):
         x, y = first_batch(resolved)
-        params = worn(resolved)
+        params = perturbed(resolved)
 
         def mean_loss(leaves: Leaves, resolved: ResolvedRun = resolved, x=x, y=y) -> torch.Tensor:
             return torch.nn.functional.cross_entropy(resolved.net.forward(leaves, x), y)
 
         truth = grad(mean_loss)(params)
-        seen = make_trace(resolved, params, {}, x, y)
+        traced = make_trace(resolved, params, {}, x, y)
         credits = credits_of(resolved, params, {}, x, y)
-        assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-10
+        assert tiny.distance(local.gradients(traced, credits, "output", None, "sum"), truth) < 1e-10
 
 
 @pytest.mark.parametrize(("rule", "arch"), EXACT_PAIRS)
 def test_exact_rules_give_the_gradient_of_the_summed_loss_in_every_state(rule, arch):
-    """Each sample's own gradient; where a training step couples samples, what a sample does to the others too."""
+    """Each sample's own gradient, plus its effect on the other losses where a training step couples the samples."""
     for resolved in forms(tiny.resolved(rule, arch=arch)):
         x, y = first_batch(resolved)
-        params = worn(resolved)
+        params = perturbed(resolved)
         credits = credits_of(resolved, params, {}, x, y)
-        seen = make_trace(resolved, params, {}, x, y)
-        for layer, state in enumerate(seen.states):
+        traced = make_trace(resolved, params, {}, x, y)
+        for layer, state in enumerate(traced.states):
             h = state.clone().requires_grad_()
             losses = torch.nn.functional.cross_entropy(resolved.net.forward_from(layer, params, h), y, reduction="none")
             losses.sum().backward()
@@ -197,9 +198,9 @@ def test_exact_rules_give_the_gradient_of_the_summed_loss_in_every_state(rule, a
 def test_a_layer_is_labelled_exact_where_its_credit_is_the_gradient_and_nowhere_else(rule, net):
     resolved = tiny.resolved(rule, arch=tiny.arch(net))
     x, y = first_batch(resolved)
-    params, state = worn(resolved), resolved.state()
+    params, state = perturbed(resolved), resolved.state()
     credits = credits_of(resolved, params, state, x, y)
-    reference = OwnSubject(resolved.net, params).run(x, y).reference
+    reference = NetworkSubject(resolved.net, params).run(x, y).reference
     labels = resolved.rule.labels(resolved.net.depth)
     assert len(labels) == resolved.net.depth + 1
     for label, credit, gradient in zip(labels, credits, reference, strict=True):
@@ -208,9 +209,9 @@ def test_a_layer_is_labelled_exact_where_its_credit_is_the_gradient_and_nowhere_
 
 @PAIRS
 def test_local_gradients_are_those_of_the_local_loss(rule, net):
-    """Against the formula written out with autograd, at both sites, with both penalties.
+    """Against the formula written out with autograd, at both sites, with both penalty reductions.
 
-    A per-Linear rule's feedback also carries credit from Linear to Linear inside a block: its own way back is used.
+    Per-Linear rules also transport credit between the Linears of a block, so the rule's own Linears are used.
     """
     for resolved in forms(tiny.resolved(rule, arch=tiny.arch(net))):
         check_local_gradients(resolved)
@@ -218,20 +219,20 @@ def test_local_gradients_are_those_of_the_local_loss(rule, net):
 
 def check_local_gradients(resolved: ResolvedRun) -> None:
     x, y = first_batch(resolved)
-    params, state = worn(resolved), resolved.state()
+    params, state = perturbed(resolved), resolved.state()
     credits = credits_of(resolved, params, state, x, y)
-    seen = make_trace(resolved, params, state, x, y)
+    traced = make_trace(resolved, params, state, x, y)
     linears = resolved.rule.linears(resolved.net, state, noise_of(resolved, len(y)))
     penalty = torch.tensor(0.7, dtype=resolved.dtype)
     features = math.prod(resolved.net.state_shape)
     for site in resolved.rule.sites:
         for reduction, divisor in (("sum", 1), ("mean", features)):
-            found = local.gradients(seen, credits, site, penalty, reduction)
+            found = local.gradients(traced, credits, site, penalty, reduction)
 
             def loss(leaves: Leaves, site: str = site, divisor: int = divisor) -> torch.Tensor:
                 total = (resolved.net.stem(sub(leaves, "stem"), x) * credits[0]).sum()
                 for index in range(resolved.net.depth):
-                    f = resolved.net.branch(sub(leaves, f"blocks.{index}"), seen.states[index], linears[index])
+                    f = resolved.net.branch(sub(leaves, f"blocks.{index}"), traced.states[index], linears[index])
                     total = total + (f * credits[index + (site == "output")]).sum() + 0.7 * (f**2).sum() / divisor
                 return total / len(y)
 
@@ -245,9 +246,8 @@ def sub(leaves: Leaves, prefix: str) -> Leaves:
 
 
 @pytest.mark.parametrize("rule", RULES.names())
-def test_a_rule_is_its_own_configuration(rule):
-    resolved = tiny.resolved(rule)
-    again = tiny.resolved(str(resolved.method))
-    assert again == resolved
+def test_a_resolved_rule_is_reproduced_from_its_text_and_has_its_docstring_facts(rule):
+    resolved = tiny.resolved(rule, arch=tiny.network_for(rule))
+    assert tiny.resolved(str(resolved.method), arch=tiny.network_for(rule)) == resolved
     facts = {entry.name: entry.facts for entry in RULES.entries()}[rule]
     assert {"Citation", "Feedback", "State"} <= facts.keys()

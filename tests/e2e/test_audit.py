@@ -1,4 +1,4 @@
-"""One command from methods to verdicts: baselines trained along, cards and an overview written."""
+"""`walkback audit`: methods and baselines are trained, measured and judged; cards and an overview are written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -18,9 +19,16 @@ SIZES = ["--arch", "resmlp:d=16,depth=2", "--data", "prototypes:train=640,test=1
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
+    """An audit's folder and exit code, shared by the tests: they write into copies (`copied`) only."""
     out = tmp_path_factory.mktemp("audit") / "runs"
     code = main(["audit", "--methods", "bp", "dfa", *SIZES, "--seeds", "1", "2", "--out", str(out), "--quiet"])
     return out, code
+
+
+@pytest.fixture
+def copied(audited, tmp_path):
+    out, _ = audited
+    return shutil.copytree(out, tmp_path / "copy")
 
 
 def test_every_baseline_is_trained_once_and_every_method_has_its_card(audited):
@@ -118,8 +126,8 @@ def test_a_damaged_overview_is_refused(audited, tmp_path, text, capsys):
     assert (again / "audit.html").read_bytes() == before
 
 
-def test_a_second_audit_goes_on_only_when_asked_and_trains_nothing_again(audited, capsys):
-    out, code = audited
+def test_a_second_audit_resumes_only_when_asked_and_trains_nothing_again(audited, copied, capsys):
+    out, code = copied, audited[1]
     words = ["audit", "--methods", "bp", "dfa", *SIZES, "--seeds", "1", "2", "--out", str(out)]
     assert main(words) == 3
     assert "Add --resume" in capsys.readouterr().err
@@ -130,9 +138,8 @@ def test_a_second_audit_goes_on_only_when_asked_and_trains_nothing_again(audited
     assert {path: path.stat().st_mtime_ns for path in out.glob("*/model.safetensors")} == before
 
 
-def test_other_thresholds_decide_and_are_said(audited, capsys):
-    out, _ = audited
-    words = ["audit", "--methods", "bp", *SIZES, "--seeds", "1", "2", "--out", str(out), "--resume", "--quiet"]
+def test_other_thresholds_decide_and_are_shown(copied, capsys):
+    words = ["audit", "--methods", "bp", *SIZES, "--seeds", "1", "2", "--out", str(copied), "--resume", "--quiet"]
     assert main([*words, "--threshold", "frozen_acc_margin_pp=99"]) == 1
     shown = capsys.readouterr().out
     assert "NEEDS WALK-BACK (D3)" in shown
@@ -170,3 +177,33 @@ def test_own_tensors_are_audited_from_python(tmp_path):
     assert row.method == "fa"
     assert len(row.cards) == 2
     assert "fa" in str(found)
+
+
+def test_a_run_is_resolved_once_and_no_card_of_this_process_is_read_back(tmp_path, monkeypatch):
+    """An audit of four runs: dfa, its frozen baseline, backprop and backprop's frozen baseline."""
+    from walkback.auditing import measure_run
+    from walkback.core.configuration import RunConfig
+    from walkback.judge import card as cards
+    from walkback.training import resolved_run
+
+    counts = Counter()
+
+    def counted(name, function):
+        def call(*words, **named):
+            counts[name] += 1
+            return function(*words, **named)
+
+        return call
+
+    for module in (resolved_run, measure_run):
+        monkeypatch.setattr(module, "resolve", counted("resolve", module.resolve))
+    monkeypatch.setattr(RunConfig, "digest", counted("digest", RunConfig.digest))
+    # A card that is read is checked key by key.
+    monkeypatch.setattr(cards, "_check_object", counted("parsed", cards._check_object))
+    sizes = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=128,test=1024", "epochs": 1}
+    found = wb.audit("dfa", out=tmp_path, **sizes)
+    assert len(found.results) == 4
+    assert str(found)
+    assert counts["resolve"] <= 8
+    assert counts["digest"] <= 12
+    assert counts["parsed"] == 0

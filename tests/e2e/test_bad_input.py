@@ -1,4 +1,4 @@
-"""A user's mistake is answered by one sentence on stderr and exit code 3; nothing is lost, changed or half made."""
+"""Invalid input gives one sentence on stderr and exit code 3, and changes no file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TINY = [*SIZES, "--epochs", "2", "--set", "batch=32"]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A folder of our own that is not empty, so that a change to it would be seen."""
+    """An empty working folder with one file, so that any change is detected."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WALKBACK_DATA", str(tmp_path / "data"))
     (tmp_path / "mine.txt").write_text("mine")
@@ -36,16 +36,16 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def refused(here, capsys):
-    """Runs a command line that must be refused; returns its sentence."""
+    """Runs a command line that must be refused and returns its error message."""
 
     def call(*words):
         before = contents(here)
         capsys.readouterr()
         code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        assert_sentence(code, said.out, said.err)
-        assert contents(here) == before, "something was changed"
-        return said.err.rstrip("\n")
+        printed = capsys.readouterr()
+        assert_sentence(code, printed.out, printed.err)
+        assert contents(here) == before, "a file was changed"
+        return printed.err.rstrip("\n")
 
     return call
 
@@ -58,7 +58,7 @@ def assert_sentence(code, out, err):
 
 
 class Stop(ProgressListener):
-    """Interrupts training after so many steps."""
+    """Interrupts training after `steps` steps."""
 
     def __init__(self, steps):
         self.left = steps
@@ -71,7 +71,7 @@ class Stop(ProgressListener):
 
 @pytest.fixture
 def unfinished(here):
-    """A run with a checkpoint of its first epoch, and the words that go on with it."""
+    """A run with a checkpoint of its first epoch, and the command line that resumes it."""
     sizes = {"data": SIZES[1], "arch": SIZES[3], "epochs": 2, "batch": 32}
     with pytest.raises(KeyboardInterrupt):
         walkback.train("dfa", **sizes, checkpoint_seconds=0, listener=Stop(9))
@@ -81,7 +81,7 @@ def unfinished(here):
 
 
 TRAIN = [
-    # names that are not known
+    # unknown names
     (["--method", "dff"], r"Unknown method 'dff'\. Did you mean 'dfa'\? Known: bp, brsf, "),
     (["--method", "bp", "zzz"], r"Unknown method 'zzz'\. Known: "),
     (["--arch", "resmpl"], r"Unknown architecture 'resmpl'\. Did you mean 'resmlp'\? Known: "),
@@ -93,9 +93,9 @@ TRAIN = [
     (["--set", "btach=3"], r"Unknown setting of the run 'btach'\. Did you mean 'batch'\?"),
     (["--set", "arch.width=3"], r"Unknown setting of the architecture 'resmlp' 'width'"),
     (["--set", "net.d=3"], r"--set net\.d=3: expected arch\.KEY or data\.KEY, not net\.KEY\."),
-    (["--set", "method.scale=raw"], r"a method's settings go into its own text, such as dfa:scale=unit_error\."),
-    (["--set", "epochs=3"], r"--set epochs=3: this has an option of its own, --epochs\."),
-    (["--set", "seed=3"], r"--set seed=3: this has an option of its own, --seeds\."),
+    (["--set", "method.scale=raw"], r"--set method\.scale=raw: .*dfa:scale=unit_error\."),
+    (["--set", "epochs=3"], r"--set epochs=3: use the option --epochs "),
+    (["--set", "seed=3"], r"--set seed=3: use the option --seeds "),
     (["--device", "tpu"], r"argument --device: invalid choice: 'tpu'"),
     (["--driver", "both"], r"argument --driver: invalid choice: 'both'"),
     (["--sedes", "1"], r"unrecognized arguments: --sedes 1"),
@@ -118,7 +118,7 @@ TRAIN = [
     (["--arch", "resmlp:terminal_norm=perhaps"], r"terminal_norm .* is 'perhaps'; expected true or false\."),
     (["--method", "dfa:scale=unit"], r"Unknown scale of the method 'dfa' 'unit'\. .*Known: raw, unit_error\."),
     (["--method", "dfa:penalty=inf"], r"penalty of the method 'dfa' is 'inf'; expected a finite number\."),
-    # sizes that cannot be
+    # impossible sizes
     (["--epochs", "0"], r"epochs is 0; expected at least 1\."),
     (["--epochs", "-2"], r"epochs is -2; expected at least 1\."),
     (["--set", "batch=-1"], r"batch is -1; expected at least 1\."),
@@ -136,29 +136,29 @@ TRAIN = [
     (["--max-seconds", "0"], r"--max-seconds is 0\.0; expected more than 0\."),
     (["--max-seconds", "nan"], r"--max-seconds is nan; expected more than 0\."),
     (["--set", "batch=257"], r"batch is 257, but 'prototypes' has only 256 training samples\. Use a smaller batch\."),
-    # nothing where something is needed
+    # empty values
     (["--method", ""], r"Cannot read '': the name before ':' is missing\."),
     (["--arch", ""], r"Cannot read '': the name before ':' is missing\."),
     (["--data", ":train=5"], r"Cannot read ':train=5': the name before ':' is missing\."),
     (["--method"], r"argument --method: expected at least one argument"),
     (["--seeds", ""], r"argument --seeds: invalid int value: ''"),
-    (["--set", ""], r"Cannot read --set \. Write --set key=value"),
-    (["--set", "batch="], r"Cannot read --set batch=\. Write --set key=value"),
+    (["--set", ""], r"Cannot read '' in --set\. Write --set key=value"),
+    (["--set", "batch="], r"Cannot read 'batch=' in --set\. Write --set key=value"),
     (["--method", "dfa:scale="], r"Cannot read 'scale=' in 'dfa:scale='\. Write name:key=value"),
-    # the same thing twice, and things that do not go together
+    # duplicates and conflicts
     (["--method", "dfa", "bp", "dfa"], r"The method 'dfa' with seed 42 is asked for twice\. Ask once\."),
     (["--method", "dfa", "dfa:scale=raw"], r"The method 'dfa' with seed 42 is asked for twice\. Ask once\."),
     (["--seeds", "7", "7"], r"The method 'bp' with seed 7 is asked for twice\. Ask once\."),
-    (["--set", "lr=1", "lr=2"], r"--set lr is given twice\. Give it once\."),
-    (["--set", "arch.d=4"], r"The setting 'd' is given twice in 'resmlp:d=8,depth=2,d=4'\. Give it once\."),
+    (["--set", "lr=1", "lr=2"], r"'lr' is given twice in --set\. Give it once\."),
+    (["--set", "arch.d=4"], r"'d' is given twice: in --arch resmlp:d=8,depth=2 and as --set arch\.d\. Give it once\."),
     (
         ["--precision", "tf32", "--set", "dtype=float64"],
-        r"--precision tf32 is dtype=tf32, but --set says dtype=float64\.",
+        r"--precision tf32 is dtype=tf32, but --set has dtype=float64\.",
     ),
     (["--method", "dfa:shell=bp"], r"Write 'bp:shell=bp' for it, or 'dfa:shell=method'"),
     (["--method", "bp:site=input"], r"defined for site=output only, not site=input\. Leave site out\."),
     (["--set", "augment=crop_flip"], r"augment=crop_flip needs images.* Use augment=none\."),
-    # places that cannot be used
+    # unusable paths
     (["--data", "cifar10", "--data-root", "nowhere"], r"cifar10 was not found\. .*`walkback data get cifar10`"),
     (["--data", "cifar10", "--data-root", "mine.txt"], r"cifar10 was not found"),
     (["--out", "mine.txt"], r"Could not create mine\.txt: File exists\. Something of that name is in the way"),
@@ -174,10 +174,10 @@ def test_train_refuses(refused, words, sentence):
     assert re.search(sentence, refused("train", *given, *words))
 
 
-def test_a_wrong_value_is_not_taken_for_a_wrong_option(refused):
-    said = refused("train", "--epochs", "many")
-    assert "invalid int value: 'many'" in said
-    assert "Did you mean" not in said
+def test_options_are_suggested_for_misspelled_options_only(refused):
+    message = refused("train", "--epochs", "many")
+    assert "invalid int value: 'many'" in message
+    assert "Did you mean" not in message
     assert "Did you mean --epochs?" in refused("train", "--epochz", "3")
 
 
@@ -192,10 +192,10 @@ def test_a_dry_run_refuses_the_same(refused, words, sentence):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_gpu_that_is_not_there_is_refused(refused):
-    sentence = "walkback: device=cuda was asked for, but torch sees no CUDA GPU here. Use --device cpu."
-    assert refused("train", *TINY, "--device", "cuda") == sentence
-    assert refused("train", *TINY, "--device", "cuda", "--dry-run") == sentence
+def test_a_missing_gpu_is_refused(refused):
+    message = refused("train", *TINY, "--device", "cuda")
+    assert re.search(r"cuda.*no CUDA GPU.*--device cpu", message)
+    assert refused("train", *TINY, "--device", "cuda", "--dry-run") == message
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_gpu_that_is_not_there_is_refused(refused):
         (["ls"], r"walkback ls: the following arguments are required: what"),
         (["ls", "method"], r"walkback ls: argument what: invalid choice: 'method'"),
         (["ls", "runs", "nowhere"], r"There is no folder nowhere\."),
-        (["ls", "methods", "here"], r"A folder goes with `walkback ls runs`"),
+        (["ls", "methods", "here"], r"folder .*`walkback ls runs`.*`walkback ls methods`"),
         (["data"], r"walkback data: the following arguments are required"),
         (["data", "verify", "cifar10"], r"cifar10 was not found"),
         (["data", "get", "cifar1O"], r"Unknown data set 'cifar1O'\. Did you mean 'cifar10'\?"),
@@ -217,7 +217,7 @@ def test_a_gpu_that_is_not_there_is_refused(refused):
     ],
 )
 def test_other_commands_refuse(refused, words, sentence, monkeypatch):
-    # The demo is as long as it is; its mistakes can be made in a short one.
+    # A smaller task than the demo's makes this fast.
     monkeypatch.setattr("walkback.cli.commands.demo.DATA", "prototypes:train=256,test=64")
     assert re.search(sentence, refused(*words))
 
@@ -227,7 +227,7 @@ class TestData:
 
     @pytest.fixture
     def folder(self, here):
-        """A store of cifar10 that says it is one, with arrays of the wrong size."""
+        """A folder in the format of a stored cifar10, with arrays of the wrong size."""
         folder = here / "data" / "cifar10"
         folder.mkdir(parents=True)
         (folder / SOURCE_FILE).write_text("{}")
@@ -241,7 +241,7 @@ class TestData:
         assert re.search(r"train_pixels.* has shape \(3,\).*expected \(50000, 32, 32, 3\)", refused(*self.words))
 
     @pytest.mark.parametrize("content", [b"", b"rubbish", b"\x93NUMPY\x01\x00"])
-    def test_arrays_that_are_none_are_refused(self, refused, folder, content):
+    def test_damaged_arrays_are_refused(self, refused, folder, content):
         (folder / "train_pixels.npy").write_bytes(content)
         assert "train_pixels" in refused(*self.words)
 
@@ -251,12 +251,12 @@ class TestData:
 
 
 class TestExisting:
-    def test_a_run_that_is_there_is_refused(self, refused, unfinished):
+    def test_an_existing_run_is_refused_without_resume(self, refused, unfinished):
         path, words = unfinished
-        sentence = f"runs/{path.name} exists already. Add --resume to go on with it, or choose another --out."
-        assert refused(*words[:-1]) == f"walkback: {sentence}"
+        message = refused(*words[:-1])
+        assert all(part in message for part in (f"runs/{path.name}", "--resume", "--out"))
 
-    def test_new_methods_beside_it_are_not_begun(self, refused, unfinished):
+    def test_no_new_run_is_started_beside_a_refused_one(self, refused, unfinished):
         _path, words = unfinished
         assert "exists already" in refused(*words[:-1], "--method", "bp", "dfa")
 
@@ -273,17 +273,17 @@ class TestExisting:
         ],
     )
     @pytest.mark.parametrize("others", [[], ["--method", "bp", "dfa"]], ids=["alone", "among-others"])
-    def test_a_damaged_run_is_not_gone_on_with(self, refused, unfinished, name, content, sentence, others):
+    def test_a_damaged_run_is_not_resumed(self, refused, unfinished, name, content, sentence, others):
         path, words = unfinished
         if content is None:
             (path / name).unlink()
         else:
             (path / name).write_bytes(content)
-        said = refused(*words, *others)
-        assert re.search(rf"^walkback: The run at runs/\S+ is damaged: {sentence}", said)
-        assert said.endswith("Nothing was changed. Move that folder away and train it again.")
+        message = refused(*words, *others)
+        assert re.search(rf"runs/{re.escape(path.name)} is damaged: {sentence}", message)
+        assert "Nothing was changed. Move that folder away" in message
 
-    def test_a_checkpoint_cut_off_is_not_gone_on_with(self, refused, unfinished):
+    def test_a_truncated_checkpoint_is_not_resumed(self, refused, unfinished):
         path, words = unfinished
         os.truncate(path / "resume.safetensors", (path / "resume.safetensors").stat().st_size - 1)
         assert "resume.safetensors cannot be read" in refused(*words)
@@ -292,7 +292,7 @@ class TestExisting:
         path, words = unfinished
         record = json.loads((path / "run.json").read_text())
         (path / "run.json").write_text(json.dumps(record | {"format": 2}))
-        assert "was written in format 2; this version of walkback reads format 1." in refused(*words)
+        assert re.search(r"format 2.*reads format 1", refused(*words))
 
     def test_a_damaged_run_is_listed_with_its_reason_among_the_others(self, unfinished, capsys):
         path, _words = unfinished
@@ -316,7 +316,7 @@ class TestExisting:
         (path / "model.safetensors").unlink()
         assert "model.safetensors is missing" in refused(*words)
 
-    def test_a_file_in_a_runs_place_is_refused(self, refused, unfinished):
+    def test_a_file_in_place_of_a_run_folder_is_refused(self, refused, unfinished):
         path, words = unfinished
         for file in path.iterdir():
             file.unlink()
@@ -325,7 +325,7 @@ class TestExisting:
         assert "exists already" in refused(*words[:-1])
         assert "There is no run at" in refused(*words)
 
-    def test_a_run_that_another_process_trains_is_refused_and_can_be_trained_after(self, refused, unfinished, capsys):
+    def test_a_run_locked_by_another_process_is_refused_until_it_is_unlocked(self, refused, unfinished, capsys):
         path, words = unfinished
         other = store.open_run(path)
         other.lock()
@@ -353,15 +353,14 @@ class TestFullDisk:
 
         return make
 
-    def test_no_room_for_a_new_run_leaves_nothing(self, refused, fill):
+    def test_no_space_for_a_new_run_leaves_nothing(self, refused, fill):
         fill(0)
-        said = refused("train", *TINY, "--out", ".", "--quiet")
-        assert said.endswith("No space left on device. The disk is full: free some space, or use another folder.")
+        assert "No space left on device" in refused("train", *TINY, "--out", ".", "--quiet")
 
     @pytest.mark.parametrize(
         "operation", [pytest.param(n, marks=() if n == 7 else pytest.mark.slow) for n in range(1, 16, 2)]
     )
-    def test_a_disk_that_fills_up_in_training_leaves_runs_that_can_be_gone_on_with(
+    def test_a_disk_that_fills_up_in_training_leaves_runs_that_resume_to_the_same_bits(
         self, here, capsys, fill, operation, monkeypatch
     ):
         words = ["train", "--method", "dfa", "fa", "--seeds", "1", "2", *TINY, "--quiet", "--out"]
@@ -370,16 +369,16 @@ class TestFullDisk:
         fill(operation)
         code = main([*words, "filled"])
         monkeypatch.undo()
-        said = capsys.readouterr()
-        assert_sentence(code, said.out, said.err)
-        assert "The disk is full" in said.err
+        printed = capsys.readouterr()
+        assert_sentence(code, printed.out, printed.err)
+        assert "The disk is full" in printed.err
         monkeypatch.chdir(here)
         assert main([*words, "filled", "--resume"]) == 0
         for path in (here / "through").iterdir():
             for name in ("model.safetensors", "rule.safetensors", "train.jsonl"):
                 assert (path / name).read_bytes() == (here / "filled" / path.name / name).read_bytes()
 
-    def test_a_log_line_that_does_not_fit_is_a_sentence(self, here, capsys, monkeypatch):
+    def test_a_full_disk_while_logging_gives_one_sentence(self, here, capsys, monkeypatch):
         real = Path.open
 
         def full(path, mode="r", *rest, **named):
@@ -389,13 +388,13 @@ class TestFullDisk:
 
         monkeypatch.setattr(Path, "open", full)
         code = main(["train", *TINY, "--quiet"])
-        said = capsys.readouterr()
-        assert_sentence(code, said.out, said.err)
-        assert "train.jsonl: No space left on device. The disk is full" in said.err
+        printed = capsys.readouterr()
+        assert_sentence(code, printed.out, printed.err)
+        assert "train.jsonl: No space left on device" in printed.err
 
 
 class TestProcesses:
-    """A few of these as real processes, to see that nothing else is printed around the sentence."""
+    """Some of these as real processes, to check that nothing is printed besides the sentence."""
 
     @pytest.mark.parametrize(
         "words",

@@ -1,4 +1,4 @@
-"""The pages as a person sees them: opened from disk in headless Chromium, on wide and narrow windows and for print."""
+"""Card and audit pages in headless Chromium: opened from disk in wide, narrow and dark windows and for print."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCREENS = [
     pytest.param({"media": "print", "width": 700, "dark": True}, id="print from the dark"),
 ]
 
-# The contrast (WCAG 2) of every piece of text that is shown with what lies behind it; answers with the worst.
+# The worst contrast (WCAG 2) between a visible text and its background, and that text.
 CONTRAST = """(() => {
   const parts = colour => colour.match(/[\\d.]+/g).map(Number);
   const light = colour => { const [r, g, b] = parts(colour).map(x => (x /= 255) <= .03928 ? x / 12.92
@@ -56,14 +56,14 @@ CONTRAST = """(() => {
   }
   return worst; })()"""
 
-# Which tips can be seen, and the text of each.
+# The texts of the visible tooltips.
 TIPS = """[...document.querySelectorAll(".tip")].filter(tip => getComputedStyle(tip).visibility === "visible")
   .map(tip => tip.textContent)"""
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    program = browser.found()
+    program = browser.browser_path()
     if program is None:
         pytest.skip(f"no browser on this machine: none of {', '.join(browser.NAMES)} was found, so no page was opened")
     with browser.Browser(program) as opened:
@@ -98,44 +98,44 @@ def pages(reports, tmp_path_factory):
     return found
 
 
-def quiet(chromium, page):
-    """The page said nothing to the console and asked for nothing but itself."""
-    assert chromium.of("Runtime.consoleAPICalled") == []
-    assert chromium.of("Runtime.exceptionThrown") == []
-    assert chromium.of("Log.entryAdded") == []
-    assert [asked["request"]["url"] for asked in chromium.of("Network.requestWillBeSent")] == [page.as_uri()]
+def assert_quiet(chromium, page):
+    """The page wrote nothing to the console and requested no other resource."""
+    assert chromium.events_of("Runtime.consoleAPICalled") == []
+    assert chromium.events_of("Runtime.exceptionThrown") == []
+    assert chromium.events_of("Log.entryAdded") == []
+    assert [event["request"]["url"] for event in chromium.events_of("Network.requestWillBeSent")] == [page.as_uri()]
 
 
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("name", [*REPORTS, "overview", *AUDITS])
-def test_a_page_is_quiet_readable_and_fits_its_window(chromium, pages, name, screen):
+def test_a_page_has_no_errors_enough_contrast_and_fits_its_window(chromium, pages, name, screen):
     if name not in REPORTS and "media" in screen:
-        screen = screen | {"width": 1000}  # It is printed across the page.
+        screen = screen | {"width": 1000}  # It is printed in landscape format.
     chromium.open(pages[name], **screen)
-    quiet(chromium, pages[name])
+    assert_quiet(chromium, pages[name])
     width = screen.get("width", 1280)
     assert chromium.js("document.documentElement.scrollWidth") == width
     ratio, text = chromium.js(CONTRAST)
     assert ratio >= 4.5, (ratio, text)
-    # Nothing is cut: a table too wide for the window can be moved, with a hint; no line of text leaves its place.
+    # A table that is wider than the window can be scrolled and has a hint above it.
     hidden = "[...document.querySelectorAll('.wide')].filter(x => x.scrollWidth > x.clientWidth).length"
     if chromium.js(hidden) and not screen.get("media"):
         assert width < 500
         assert chromium.js("getComputedStyle(document.querySelector('.hint')).display") == "block"
 
 
-def test_the_browser_tests_would_see_a_fault(chromium, tmp_path):
-    """What `quiet` and the contrast look for is really reported."""
+def test_the_browser_reports_errors_requests_and_low_contrast(chromium, tmp_path):
+    """A faulty page fails what `assert_quiet` and the test of the contrast check."""
     page = tmp_path / "bad.html"
     page.write_text(
         "<!DOCTYPE html><p style='color: #aaa; background: #fff'>faint</p><img src='missing.png'>"
         "<script>console.error('said'); missing()</script>"
     )
     chromium.open(page)
-    assert len(chromium.of("Runtime.consoleAPICalled")) == 1
-    assert len(chromium.of("Runtime.exceptionThrown")) == 1
-    asked = [found["request"]["url"] for found in chromium.of("Network.requestWillBeSent")]
-    assert (tmp_path / "missing.png").as_uri() in asked
+    assert len(chromium.events_of("Runtime.consoleAPICalled")) == 1
+    assert len(chromium.events_of("Runtime.exceptionThrown")) == 1
+    requested = [found["request"]["url"] for found in chromium.events_of("Network.requestWillBeSent")]
+    assert (tmp_path / "missing.png").as_uri() in requested
     ratio, text = chromium.js(CONTRAST)
     assert text == "faint"
     assert 2 < ratio < 2.5
@@ -150,19 +150,19 @@ def test_the_verdict_is_on_the_first_screen(chromium, pages, name, screen):
     assert box["top"] >= 0
     assert box["right"] <= screen.get("width", 1280)
     assert box["bottom"] <= screen.get("height", 800)
-    # It is what is really there, and not under something else.
+    # Nothing covers it.
     middle = f"document.elementFromPoint({box['x'] + box['width'] / 2}, {box['y'] + box['height'] / 2})"
     assert chromium.js(f"!!{middle}.closest('.verdict')")
     assert WORDS[name] in chromium.js("document.querySelector('.verdict').innerText")
 
 
 @pytest.mark.parametrize("screen", [{}, {"width": 375, "height": 700}])
-def test_pointing_at_a_layer_shows_its_values(chromium, pages, reports, screen):
+def test_hovering_over_a_layer_shows_its_values(chromium, pages, reports, screen):
     chromium.open(pages["inconclusive"], **screen)
     layers = reports["inconclusive"].to_json()["layers"]
     assert chromium.js(TIPS) == []
     for layer in (1, 4):
-        # On the mark itself: the layer's dot in the second plot.
+        # Over the layer's dot in the second plot.
         dot = f"document.querySelectorAll('svg')[1].querySelectorAll('.dot')[{layer}]"
         chromium.js(f"{dot}.scrollIntoView({{block: 'center'}})")
         box = chromium.js(f"{dot}.getBoundingClientRect().toJSON()")
@@ -174,7 +174,7 @@ def test_pointing_at_a_layer_shows_its_values(chromium, pages, reports, screen):
             f"layer {layer}: {found['cos64']['median']:.4f}",
             f"layer {layer}: " + (f"{credit['value']:+.3f}" if credit["status"] == "ok" else "INVALID"),
         ]
-        # Whole, inside the window, and beside the dot.
+        # The tooltip is inside the window and close to the dot.
         tip = chromium.js(
             f"document.querySelectorAll('svg')[1].querySelector('.t{layer}').getBoundingClientRect().toJSON()"
         )
@@ -187,13 +187,13 @@ def test_pointing_at_a_layer_shows_its_values(chromium, pages, reports, screen):
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_print_has_the_verdict_and_breaks_nothing_apart(chromium, pages, name):
+def test_print_shows_the_verdict_and_breaks_no_table_or_plot(chromium, pages, name):
     chromium.open(pages[name], media="print", width=700)
     assert chromium.js(TIPS) == []
     for what in (".strip", "table", "tr", "header"):
         style = f"[...document.querySelectorAll('{what}')].map(x => getComputedStyle(x).breakInside)"
         assert set(chromium.js(style)) == {"avoid"}, what
-    # On paper backgrounds are not printed: the verdict must be readable without one.
+    # Browsers do not print backgrounds, so the verdict must be readable without one.
     style = "getComputedStyle(document.querySelector('.verdict'))"
     assert chromium.js(f"{style}.backgroundColor") == "rgba(0, 0, 0, 0)"
     assert chromium.js(f"{style}.color") == "rgb(0, 0, 0)"
@@ -216,12 +216,12 @@ def test_a_click_on_a_head_sorts_the_overview(chromium, pages):
         column = f"[...document.querySelectorAll('#methods tbody tr')].map(x => x.cells[{heads.index(head)}].innerText)"
         return chromium.js(f"{at}.ariaSort"), chromium.js(column)
 
-    # The better first; then the other way; what has no value stays last.
-    assert sorted_by("growth ↓") == ("ascending", ["1.3", "1.3", "237 FAIL"])
-    assert sorted_by("growth ↓") == ("descending", ["237 FAIL", "1.3", "1.3"])
-    assert sorted_by("deep_mean ↑") == ("descending", ["+0.250", "+0.000", "INVALID"])
-    assert sorted_by("deep_mean ↑") == ("ascending", ["+0.000", "+0.250", "INVALID"])
-    # Verdicts by how good they are, in words with a sign.
+    # Better values first; a second click reverses; cells without a value stay last.
+    assert sorted_by("growth (D1) ↓") == ("ascending", ["1.3", "1.3", "237 fails"])
+    assert sorted_by("growth (D1) ↓") == ("descending", ["237 fails", "1.3", "1.3"])
+    assert sorted_by("aggregate cosine Γ ↑") == ("descending", ["+0.250", "+0.000", "INVALID"])
+    assert sorted_by("aggregate cosine Γ ↑") == ("ascending", ["+0.000", "+0.250", "INVALID"])
+    # Verdicts are sorted by their rank, not alphabetically.
     worst = ["✗ NEEDS WALK-BACK (D1, D2)", "? INCONCLUSIVE (D3)", "✓ TRUSTWORTHY"]
     assert sorted_by("edition three") == ("descending", worst[::-1])
     assert sorted_by("edition three") == ("ascending", worst)
@@ -264,7 +264,7 @@ def test_the_table_is_sorted_from_the_keyboard_and_equal_rows_keep_their_order(c
     assert chromium.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     press("Enter", 13, "\r")
     assert chromium.js("document.activeElement.closest('th').ariaSort") == "descending"
-    # The five of equal accuracy as they were; then the lower one; then the one without any.
+    # Five rows of equal accuracy in their old order, then the lower one, then the row without an accuracy.
     same = [name for name in names if not name.startswith("dfa") and name != "mine"]
     last = [next(name for name in names if name.startswith("dfa")), "mine"]
     assert [name.rstrip(" 12") for name in column(0)] == [*same, *last]
@@ -272,7 +272,7 @@ def test_the_table_is_sorted_from_the_keyboard_and_equal_rows_keep_their_order(c
     assert [name.rstrip(" 12") for name in column(0)] == [last[0], *same, last[1]]
 
 
-# Pairs of words in one plot that lie over each other; boxes are a little taller than their letters.
+# Pairs of overlapping texts in one plot; the boxes are a little taller than their letters.
 OVERLAPS = """[...document.querySelectorAll("svg")].flatMap(svg => {
   const boxes = [...svg.querySelectorAll("text")].map(x => [x.textContent, x.getBoundingClientRect()]);
   return boxes.flatMap(([a, p], at) => boxes.slice(at + 1).filter(([, q]) =>
@@ -282,14 +282,14 @@ OVERLAPS = """[...document.querySelectorAll("svg")].flatMap(svg => {
 
 @pytest.mark.parametrize("screen", [*SCREENS[:2], pytest.param({"media": "print", "width": 1000}, id="print")])
 @pytest.mark.parametrize("name", AUDITS)
-def test_no_words_of_a_plot_lie_over_others_or_leave_the_window(chromium, pages, name, screen):
+def test_no_texts_of_a_plot_overlap_or_leave_the_window(chromium, pages, name, screen):
     chromium.open(pages[name], **screen)
     assert chromium.js(OVERLAPS) == []
     edges = "[...document.querySelectorAll('svg text')].map(x => x.getBoundingClientRect()).map(b => [b.left, b.right])"
     for left, right in chromium.js(edges):
         assert left >= 0
         assert right <= screen.get("width", 1280)
-    # Plots of one row stand level whatever the length of the names above them.
+    # The plots of one row are aligned whatever the length of the names above them.
     tops = chromium.js(
         "[...document.querySelectorAll('#layers .multiple')].slice(0, 2).map(x => x.querySelector('svg')"
         ".getBoundingClientRect().top)"
@@ -297,7 +297,7 @@ def test_no_words_of_a_plot_lie_over_others_or_leave_the_window(chromium, pages,
     assert tops[0] == tops[1] or screen.get("width") == 375
 
 
-def test_an_audit_is_printed_across_and_no_plot_is_cut(chromium, pages):
+def test_an_audit_is_printed_in_landscape_format_and_no_plot_is_split(chromium, pages):
     chromium.open(pages["audit of 7"], media="print", width=1000)
     style = "[...document.querySelectorAll('.multiple')].map(x => getComputedStyle(x).breakInside)"
     assert set(chromium.js(style)) == {"avoid"}

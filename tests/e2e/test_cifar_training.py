@@ -1,4 +1,4 @@
-"""On real CIFAR-10: the command a newcomer types first learns something."""
+"""On real CIFAR-10: one epoch of backprop reaches 40 %."""
 
 from __future__ import annotations
 

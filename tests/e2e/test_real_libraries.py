@@ -1,6 +1,6 @@
-"""The libraries themselves, where they are installed: small models with random weights, healthy and exploded.
+"""Models of transformers and timm, where they are installed: small, with random weights, healthy and exploded.
 
-The models in `tests/unit/foreign_models.py` are written in the same form and are always tested.
+The models in `tests/unit/foreign_models.py` have the same structure and are always tested.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def labels():
     return torch.randint(CLASSES, (COUNT,), generator=draws())
 
 
-def scaled(blocks, writers, factor):
-    """What every block adds to the stream, times `factor`."""
+def scale_blocks(blocks, writers, factor):
+    """Multiply what every block adds to the residual stream by `factor`."""
     with torch.no_grad():
         for block in blocks:
             for name in writers:
@@ -39,13 +39,13 @@ def statuses(model, batch):
 
 
 def check(model, batch, blocks, writers, count):
-    """Healthy as it is; growth and a collapsed reference before the terminal norm when its blocks are scaled."""
+    """D1 and D2 pass on the model as it is, and fail after its blocks are scaled up; the model is not changed."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     report, found = statuses(model, batch)
     assert found == ("clear", "clear")
     assert report.measurements.facts["layers"] == count + 1
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    scaled(blocks, writers, 1e9)
+    scale_blocks(blocks, writers, 1e9)
     exploded, found = statuses(model, batch)
     assert found == ("raised", "raised")
     assert exploded.verdict == "walked_back"
@@ -92,7 +92,7 @@ def test_a_vit_of_transformers():
 def test_a_vit_of_timm(pooling, pool):
     timm = pytest.importorskip("timm", exc_type=ImportError)
     torch.manual_seed(0)
-    # `avg` would move the norm behind the pooling.
+    # Without fc_norm=False, `avg` would put the norm after the pooling.
     model = timm.create_model(
         "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=16, depth=3, num_heads=2, num_classes=CLASSES,
         global_pool=pooling, class_token=pooling == "token", fc_norm=False,
@@ -113,6 +113,6 @@ def test_a_resnet_of_timm_has_no_terminal_norm():
     assert found == ("clear", "clear")
     assert report.measurements.facts["found"] == ["8 blocks (8 x BasicBlock), each returning the next state"]
     stages = (model.layer1, model.layer2, model.layer3, model.layer4)
-    scaled([block for stage in stages for block in stage], ("bn2",), 1e4)
+    scale_blocks([block for stage in stages for block in stage], ("bn2",), 1e4)
     _, found = statuses(model, batch)
     assert found == ("raised", "clear")

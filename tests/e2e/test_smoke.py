@@ -1,4 +1,4 @@
-"""`python -m protocol.smoke_test`: its verdicts, and what it says where one is not as expected."""
+"""`python -m protocol.smoke_test`: its verdicts, and its output and exit code if one is not as expected."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def test_the_smoke_test_agrees_with_the_reference_package(tmp_path):
 
 
 @pytest.mark.parametrize(("last", "code", "word"), [("trustworthy", 0, "as expected"), ("walked_back", 1, "EXPECTED")])
-def test_a_verdict_that_is_not_as_expected_is_said_and_fails(monkeypatch, capsys, last, code, word):
+def test_an_unexpected_verdict_is_printed_and_fails(monkeypatch, capsys, last, code, word):
     verdicts = ["trustworthy", "walked_back", last]
     names = [*smoke_test.EXPECTED, *smoke_test.WITHOUT_DEPTH]
-    made = [SimpleNamespace(method_name=n, verdict=v) for n, v in zip(names, verdicts, strict=True)]
-    monkeypatch.setattr(smoke_test, "reports", lambda _out: made)
+    reports = [SimpleNamespace(method_name=n, verdict=v) for n, v in zip(names, verdicts, strict=True)]
+    monkeypatch.setattr(smoke_test, "reports", lambda _out: reports)
     assert smoke_test.main() == code
     lines = capsys.readouterr().out.splitlines()[-3:]
     assert [line.split()[0] for line in lines] == names

@@ -1,8 +1,9 @@
-"""Two studies as a user conducts them: one command, two processes, pages at the end."""
+"""Two studies as a user runs them: one command, two processes, pages at the end."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ def walkback(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def conducted(tmp_path_factory):
+def finished_studies(tmp_path_factory):
     out = tmp_path_factory.mktemp("studies")
     done = walkback("study", *NAMES, "--scale", "smoke", "--processes", 2, "--out", out)
     assert done.returncode == 0, done.stderr
@@ -38,8 +39,8 @@ def pages(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for name in NAMES for path in sorted((out / name).iterdir())}
 
 
-def test_every_run_is_there_once_and_measured(conducted):
-    out, _ = conducted
+def test_every_run_is_trained_and_measured(finished_studies):
+    out, _ = finished_studies
     expected = {resolved.name for resolved in runs_of_studies(studies_of(NAMES).values(), SMOKE)}
     assert {path.name for path in (out / "runs").iterdir()} == expected
     for name in expected:
@@ -48,8 +49,8 @@ def test_every_run_is_there_once_and_measured(conducted):
         assert {"measurements.npz", "answers.npz"} & {path.name for path in (out / "runs" / name).iterdir()}
 
 
-def test_what_was_planned_and_what_it_took_is_kept(conducted):
-    out, done = conducted
+def test_planned_and_actual_times_are_stored(finished_studies):
+    out, done = finished_studies
     (entry,) = timings(out)
     runs = len(runs_of_studies(studies_of(NAMES).values(), SMOKE))
     assert entry["command"] == f"walkback study {' '.join(NAMES)} --scale smoke --processes 2"
@@ -62,8 +63,8 @@ def test_what_was_planned_and_what_it_took_is_kept(conducted):
     assert done.stderr.count(": done after ") == len(ends)
 
 
-def test_findings_are_printed_and_pages_written(conducted):
-    out, done = conducted
+def test_findings_are_printed_and_pages_written(finished_studies):
+    out, done = finished_studies
     for name in NAMES:
         assert f"{name}: " in done.stdout
         assert str(out / name / "index.html") in done.stdout
@@ -73,14 +74,14 @@ def test_findings_are_printed_and_pages_written(conducted):
     assert len(claims) >= len(NAMES)
 
 
-def test_a_claim_that_the_embedded_task_decides_is_decided(conducted):
-    _, done = conducted
-    said = done.stdout.partition("capacity-control: ")[2].partition("index.html")[0]
-    assert "  holds: " in said, said
+def test_a_claim_that_the_embedded_task_decides_is_decided(finished_studies):
+    _, done = finished_studies
+    findings = done.stdout.partition("capacity-control: ")[2].partition("index.html")[0]
+    assert "  holds: " in findings, findings
 
 
-def test_told_again_without_models_the_pages_are_the_same_bytes(conducted):
-    out, _ = conducted
+def test_rendering_without_models_gives_the_same_bytes(finished_studies):
+    out, _ = finished_studies
     before = pages(out)
     for path in [*out.glob("runs/*/model.safetensors"), *out.glob("runs/*/rule.safetensors")]:
         path.unlink()
@@ -90,9 +91,9 @@ def test_told_again_without_models_the_pages_are_the_same_bytes(conducted):
 
 
 @pytest.mark.slow
-def test_settled_runs_need_no_weights(conducted):
-    """The whole command again: nothing is left to do."""
-    out, done = conducted
+def test_complete_runs_need_no_weights(finished_studies):
+    """The whole command again, with nothing left to train or measure."""
+    out, done = finished_studies
     before = pages(out)
     for path in [*out.glob("runs/*/model.safetensors"), *out.glob("runs/*/rule.safetensors")]:
         path.unlink()
@@ -102,7 +103,7 @@ def test_settled_runs_need_no_weights(conducted):
     assert pages(out) == before
 
 
-def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(tmp_path):
+def test_each_command_adds_an_entry_and_an_unreadable_file_is_replaced(tmp_path):
     assert timings(tmp_path) == []
     (tmp_path / TIMINGS).write_text("[{")
     assert timings(tmp_path) == []
@@ -111,21 +112,21 @@ def test_each_command_adds_an_entry_and_a_file_that_cannot_be_read_begins_anew(t
         assert [entry["command"] for entry in timings(tmp_path)] == ["walkback 1", "walkback 2"][:count]
 
 
-def test_what_was_done_is_on_record_before_the_rest_is(tmp_path):
-    """As where the command is killed: its entry has the jobs that were done until then."""
+def test_jobs_are_recorded_as_soon_as_they_are_done(tmp_path):
+    """So that the entry of a killed command has the jobs done until then."""
     resolved_runs = runs_of_studies(studies_of(["floor"]).values(), SMOKE)
     groups = [FleetGroup((resolved,), "single", 1.0, 0, 0) for resolved in resolved_runs[:3]]
-    kept = Timings(TrainOptions(tmp_path, device="cpu"), Workers(2), groups, time.monotonic())
+    entry_writer = Timings(TrainOptions(tmp_path, device="cpu"), Workers(2), groups, time.monotonic())
     for job in (1, 0):
-        kept.done(job)
+        entry_writer.done(job)
     (entry,) = timings(tmp_path)
     first, second, third = (job["done_after"] for job in entry["jobs"])
     assert second <= first <= entry["seconds"]
     assert third is None
 
 
-def test_no_time_for_all_of_it(tmp_path):
-    """Nobody is said to be done who is not, and it ends soon."""
+def test_the_time_limit_stops_all_processes(tmp_path):
+    """No job is reported as done, and nothing is trained."""
     out = tmp_path / "new"
     done = walkback("study", NAMES[0], "--scale", "smoke", "--processes", 2, "--max-seconds", 0.01, "--out", out)
     assert done.returncode == 2, done.stderr
@@ -135,10 +136,11 @@ def test_no_time_for_all_of_it(tmp_path):
     assert not list((out / "runs").iterdir())
 
 
-def test_a_worker_whose_time_is_up_says_that_it_stopped(tmp_path):
-    """And one that has nothing left to do says that it is done, however late it is."""
+def test_a_worker_reports_whether_it_was_stopped_by_the_time_limit(tmp_path):
+    """A worker with nothing to do reports `done`, even after the time limit."""
     (name, *_) = (resolved.name for resolved in runs_of_studies(studies_of(["floor"]).values(), SMOKE))
     job = {
+        "kind": "studies",
         "options": options_json(TrainOptions(tmp_path, device="cpu")),
         "studies": ["floor"],
         "scale": "smoke",
@@ -149,8 +151,8 @@ def test_a_worker_whose_time_is_up_says_that_it_stopped(tmp_path):
     assert run_job({**job, "runs": []})["status"] == "done"
 
 
-def test_no_process_at_all_is_refused(tmp_path):
+def test_zero_processes_are_refused(tmp_path):
     done = walkback("study", "floor", "--processes", 0, "--out", tmp_path / "new")
     assert done.returncode == 3
-    assert "--processes is 0; expected at least 1." in done.stderr
+    assert re.search(r"--processes is 0.*at least 1", done.stderr)
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""Workers killed in the middle of a sweep, on every engine: every run is there once, whole, and of the same bits."""
+"""Workers are killed in the middle of a sweep, with every executor: every run is complete and has the same bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ settings: {batch: 16}
 """
 
 
-class Heard(SweepListener):
+class Recorder(SweepListener):
+    """Records the events of a sweep."""
+
     def __init__(self):
         self.jobs, self.losses, self.ends, self.failures = 0, [], [], []
 
@@ -48,7 +50,7 @@ class Heard(SweepListener):
 
 
 class Killing:
-    """An executor whose workers are killed, one after the other, each after its second checkpoint."""
+    """An executor that kills workers, one after the other, each after its second checkpoint."""
 
     def __init__(self, inner, out, kills):
         self.inner, self.out, self.left = inner, out, kills
@@ -80,14 +82,14 @@ class Killing:
 
 
 def holder_of(folder):
-    """The process that has this run's lock open; never ourselves."""
+    """The id of another process that has the lock file of this run open."""
     for process in Path("/proc").iterdir():
         if process.name.isdecimal() and int(process.name) != os.getpid():
             try:
                 if any(os.readlink(link) == str(folder / store.LOCK) for link in (process / "fd").iterdir()):
                     return int(process.name)
             except OSError:
-                continue  # It has ended, or is not ours.
+                continue  # The process has ended, or belongs to another user.
     return None
 
 
@@ -97,43 +99,43 @@ def options(out):
 
 @pytest.fixture(scope="module")
 def through(tmp_path_factory):
-    """The sweep with nobody disturbing it."""
+    """The same sweep without kills."""
     out = tmp_path_factory.mktemp("through")
-    heard = Heard()
-    swept = run_sweep(runs_of_grid(parse_grid(GRID)), options(out), LocalExecutor(), 2, heard)
+    recorder = Recorder()
+    swept = run_sweep(runs_of_grid(parse_grid(GRID)), options(out), LocalExecutor(), 2, recorder)
     assert swept.is_done
-    assert (heard.losses, heard.failures, sorted(heard.ends)) == ([], [], [0, 1, 2, 3])
+    assert (recorder.losses, recorder.failures, sorted(recorder.ends)) == ([], [], [0, 1, 2, 3])
     return out
 
 
 def assert_survives(executor, out, through, kills=2):
-    resolved_runs, heard = runs_of_grid(parse_grid(GRID)), Heard()
+    resolved_runs, recorder = runs_of_grid(parse_grid(GRID)), Recorder()
     killing = Killing(executor, out, kills)
-    swept = run_sweep(resolved_runs, options(out), killing, 2, heard)
-    assert len(killing.killed) == len(heard.losses) == kills, "they were to be killed in the middle"
-    assert (heard.failures, sorted(heard.ends)) == ([], [0, 1, 2, 3])
+    swept = run_sweep(resolved_runs, options(out), killing, 2, recorder)
+    assert len(killing.killed) == len(recorder.losses) == kills, "every kill must hit a running worker"
+    assert (recorder.failures, sorted(recorder.ends)) == ([], [0, 1, 2, 3])
     assert swept.is_done
     names = sorted(resolved.name for resolved in resolved_runs)
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == names
     assert sorted(result.run for result in swept.results) == names
     for name in names:
-        disturbed, other = store.open_run(out / name), store.open_run(through / name)
-        left, right = contents(disturbed.path), contents(other.path)
+        killed, other = store.open_run(out / name), store.open_run(through / name)
+        left, right = contents(killed.path), contents(other.path)
         del left["run.json"], right["run.json"]
         assert left == right, name
-        assert [row["epoch"] for row in disturbed.log()] == list(range(1, 26))
+        assert [row["epoch"] for row in killed.log()] == list(range(1, 26))
         for key in ("status", "config", "digest", "result", "files"):
-            assert disturbed.record[key] == other.record[key], name
-    again = Heard()
+            assert killed.record[key] == other.record[key], name
+    again = Recorder()
     assert run_sweep(resolved_runs, options(out), LocalExecutor(), 2, again).is_done
     assert again.jobs == 0, "finished runs are not trained again"
 
 
-def test_local_workers_are_killed(tmp_path, through):
+def test_a_sweep_survives_killed_local_workers(tmp_path, through):
     assert_survives(LocalExecutor(), tmp_path / "out", through, kills=3)
 
 
-def test_workers_end_with_a_sweep_that_is_killed(tmp_path):
+def test_workers_end_when_their_sweep_is_killed(tmp_path):
     (tmp_path / "grid.yaml").write_text(GRID.replace("epochs: 25", "epochs: 2500"))
     line = [sys.executable, "-m", "walkback", "sweep", "grid.yaml", "--device", "cpu", "--jobs", "2"]
     workers = set()
@@ -153,16 +155,16 @@ def test_workers_end_with_a_sweep_that_is_killed(tmp_path):
     assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
 
 
-@pytest.mark.filterwarnings("ignore")  # Ray's own.
-def test_ray_workers_are_killed(tmp_path, through):
+@pytest.mark.filterwarnings("ignore")  # Warnings of Ray.
+def test_a_sweep_survives_killed_ray_workers(tmp_path, through):
     pytest.importorskip("ray")
     from walkback.sweeping.ray_executor import RayExecutor
 
     assert_survives(RayExecutor(slots=2), tmp_path / "out", through)
 
 
-@pytest.mark.filterwarnings("ignore")  # submitit's own.
-def test_submitit_jobs_are_killed(tmp_path, through):
+@pytest.mark.filterwarnings("ignore")  # Warnings of submitit.
+def test_a_sweep_survives_killed_submitit_jobs(tmp_path, through):
     pytest.importorskip("submitit")
     from walkback.sweeping.slurm_executor import SlurmExecutor
 

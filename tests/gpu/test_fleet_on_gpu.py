@@ -1,4 +1,4 @@
-"""On a GPU the fleet is a captured graph; it must still train the networks that the plain loop trains."""
+"""On a GPU the fleet is a captured CUDA graph; it must still train the same networks as the single driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(params=["traced", "compiled"])
 def compiled(request, monkeypatch):
-    """These trainings are too short for compiling to pay; it is decided for them."""
+    """Force the decision whether to compile: these runs are too short for compiling to pay."""
     monkeypatch.setattr(
         "walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: request.param == "compiled"
     )
@@ -27,7 +27,7 @@ def compiled(request, monkeypatch):
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("net", ["resmlp", "student_net", "vit_mini", "small_cnn"])
 @pytest.mark.parametrize("rule", ["bp", "sham", "fa", "dfa", "state_bridge", "credit_bridge"])
-def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
+def test_a_captured_fleet_equals_the_single_driver_on_the_cpu(rule, net):
     if (rule, net) not in tiny.defined():
         pytest.skip(f"{rule} is not defined on {net}")
     for site in {"bp": ["output"], "sham": ["output"]}.get(rule, ["output", "input"]):
@@ -40,13 +40,13 @@ def test_a_captured_fleet_equals_the_plain_loop_on_the_cpu(rule, net):
         fleet = tiny.train(Fleet(resolved_runs, data, torch.device("cuda")), 2)
         for resolved, snapshot in zip(resolved_runs, fleet, strict=True):
             (alone,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
-            # AdamW reads the learning rate as float32 on a GPU: 12 steps apart by at most that.
+            # AdamW reads the learning rate as float32 on a GPU: after 12 steps the difference is within its rounding.
             assert tiny.distance(snapshot.params, alone.params) < 5e-7, resolved.method
 
 
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini", "small_cnn"])
-def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits(net):
+def test_a_captured_fleet_resumes_from_a_snapshot_to_the_same_bits(net):
     resolved_runs = [
         tiny.resolved("dfa", arch=tiny.arch(net), seeds=seed, dtype="float32", epochs=4) for seed in (1, 2)
     ]
@@ -61,16 +61,16 @@ def test_a_captured_fleet_goes_on_from_a_snapshot_to_the_same_bits(net):
 
 
 @pytest.mark.usefixtures("compiled")
-def test_fleets_side_by_side_train_to_the_bits_they_train_to_alone():
-    """Their kernels run at the same time: a workspace or a buffer that two of them shared would show here."""
+def test_concurrent_fleets_train_to_the_same_bits_as_alone():
+    """Their kernels run at the same time: a workspace or buffer shared by two of them would change the results."""
     sizes = {"arch": "resmlp:d=128,depth=3", "batch": 64, "dtype": "float32", "epochs": 12}
     sizes["data"] = "prototypes:train=4096,test=1024,dim=96"
     rules = ["bp", "dfa", "fa:site=input", "credit_bridge:site=input", "node_perturbation"]
     fleets = [[tiny.resolved(rule, seeds=seed, **sizes) for seed in (1, 2, 3)] for rule in rules]
     data = fleets[0][0].source.load(None)
-    convoy = ConcurrentFleets(fleets, data, torch.device("cuda"))
-    together = tiny.train(convoy, 4)
-    accuracies = convoy.test_accuracy()
+    concurrent = ConcurrentFleets(fleets, data, torch.device("cuda"))
+    together = tiny.train(concurrent, 4)
+    accuracies = concurrent.test_accuracy()
     alone = [Fleet(members, data, torch.device("cuda")) for members in fleets]
     for left, right in zip(together, [one for fleet in alone for one in tiny.train(fleet, 4)], strict=True):
         assert tiny.same_bits(left.params, right.params)

@@ -1,4 +1,4 @@
-"""On a GPU a run that asks for TF32 trains with it, and is looked at without."""
+"""On a GPU a run with dtype=tf32 trains with TF32 matmuls and is measured without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NETS = {
     "small_cnn": {"arch": "small_cnn:width=32,depth=2", "batch": 32},
 }
 FLOAT32, TF32 = 1e-5, 1e-4
-"""Float32's relative errors of a single step's moments stay under the one, TF32's do not get down to the other."""
+"""Relative errors of the moments after one step: below the first in float32, above the second in TF32."""
 
 
 def driver_of(kind, resolved):
@@ -26,7 +26,7 @@ def driver_of(kind, resolved):
 
 
 def after_one_step(kind, **settings):
-    """AdamW's first moments after one step are a tenth of its gradient."""
+    """AdamW's first moments after one step: a tenth of the gradient."""
     resolved = tiny.resolved("bp", epochs=1, **settings)
     driver = driver_of(kind, resolved)
     driver.steps_per_epoch = 1
@@ -36,7 +36,7 @@ def after_one_step(kind, **settings):
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("kind", ["single", "traced", "compiled"])
-def test_gradients_are_ten_bit_in_a_tf32_run_and_in_no_other(kind, net, monkeypatch):
+def test_only_a_tf32_run_has_gradients_rounded_to_ten_bits(kind, net, monkeypatch):
     monkeypatch.setattr("walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: kind == "compiled")
     true, fine, coarse = (after_one_step(kind, dtype=each, **NETS[net]) for each in ("float64", "float32", "tf32"))
     assert tiny.distance(fine, true) < FLOAT32
@@ -45,7 +45,7 @@ def test_gradients_are_ten_bit_in_a_tf32_run_and_in_no_other(kind, net, monkeypa
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("kind", ["single", "fleet"])
-def test_a_tf32_run_is_looked_at_in_float32(kind, net):
+def test_a_tf32_run_is_measured_in_float32(kind, net):
     resolved = tiny.resolved("bp", dtype="tf32", **NETS[net])
     driver = driver_of(kind, resolved)
     driver.train_epoch(lambda _steps: None)

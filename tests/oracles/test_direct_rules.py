@@ -1,4 +1,4 @@
-"""Signs and labels projected straight to every layer: sdfa and drtp against their definitions, and drtp's sign."""
+"""sdfa and drtp against their definitions, and the sign of drtp."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rotations():
     return net, params, state, x, y
 
 
-def taken(net, params, x, y):
+def trace_of(net, params, x, y):
     return trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
 
 
@@ -83,37 +83,39 @@ def case(name):
 
 def test_sdfa_projects_the_signs_of_the_error():
     resolved, params, state, x, y = case("sdfa")
-    seen = taken(resolved.net, params, x, y)
-    credits, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
+    traced = trace_of(resolved.net, params, x, y)
+    credits, _ = bound("sdfa").credit(resolved.net, params, state, traced, {})
     for layer, credit in enumerate(credits):
         for sample in range(len(y)):
-            signs = [1.0 if value > 0 else -1.0 for value in seen.error[sample].tolist()]
+            signs = [1.0 if value > 0 else -1.0 for value in traced.error[sample].tolist()]
             expected = sum(sign * row for sign, row in zip(signs, state[f"B.{layer}"], strict=True))
             torch.testing.assert_close(credit[sample], expected)
 
 
-def test_sdfa_at_unit_length_is_divided_by_the_root_of_the_classes_and_no_error_gives_no_credit():
+def test_sdfa_with_unit_error_is_divided_by_the_root_of_the_classes_and_zero_error_gives_zero_credit():
     resolved, params, state, x, y = case("sdfa")
     classes = resolved.net.classes
-    params["head.out.bias"] = 800.0 * F.one_hot(y[0], classes).double()  # So sure of one class that e is exactly 0.
-    seen = taken(resolved.net, params, x, y)
-    raw, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
-    unit, _ = bound("sdfa", 1.0).credit(resolved.net, params, state, seen, {})
-    sure = seen.error.abs().sum(-1) == 0
-    assert sure[0]
+    params["head.out.bias"] = (
+        800.0 * F.one_hot(y[0], classes).double()
+    )  # So confident in one class that e is exactly 0.
+    traced = trace_of(resolved.net, params, x, y)
+    raw, _ = bound("sdfa").credit(resolved.net, params, state, traced, {})
+    unit, _ = bound("sdfa", 1.0).credit(resolved.net, params, state, traced, {})
+    confident = traced.error.abs().sum(-1) == 0
+    assert confident[0]
     for credit in (*raw, *unit):
-        assert (credit[sure] == 0).all()
+        assert (credit[confident] == 0).all()
     resolved, params, state, x, y = case("sdfa")
-    seen = taken(resolved.net, params, x, y)
-    raw, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
-    unit, _ = bound("sdfa", 1.0).credit(resolved.net, params, state, seen, {})
+    traced = trace_of(resolved.net, params, x, y)
+    raw, _ = bound("sdfa").credit(resolved.net, params, state, traced, {})
+    unit, _ = bound("sdfa", 1.0).credit(resolved.net, params, state, traced, {})
     for left, right in zip(raw, unit, strict=True):
         torch.testing.assert_close(left, right * classes**0.5, rtol=1e-12, atol=1e-14)
 
 
-def test_drtp_is_minus_the_labels_row_of_the_feedback():
+def test_drtp_is_minus_the_feedback_row_of_the_label():
     resolved, params, state, x, y = case("drtp")
-    credits, _ = bound("drtp").credit(resolved.net, params, state, taken(resolved.net, params, x, y), {})
+    credits, _ = bound("drtp").credit(resolved.net, params, state, trace_of(resolved.net, params, x, y), {})
     for layer, credit in enumerate(credits):
         assert torch.equal(credit, -state[f"B.{layer}"][y])
 
@@ -121,18 +123,18 @@ def test_drtp_is_minus_the_labels_row_of_the_feedback():
 @pytest.mark.parametrize("name", ["sdfa", "drtp"])
 def test_the_credit_depends_on_the_label_alone_however_well_it_is_fitted(name):
     resolved, params, state, x, y = case(name)
-    one, _ = bound(name).credit(resolved.net, params, state, taken(resolved.net, params, x, y), {})
+    one, _ = bound(name).credit(resolved.net, params, state, trace_of(resolved.net, params, x, y), {})
     fitted = {n: 9 * leaf if n.startswith("head.") else leaf for n, leaf in params.items()}
-    other, _ = bound(name).credit(resolved.net, fitted, state, taken(resolved.net, fitted, x.flip(0), y), {})
+    other, _ = bound(name).credit(resolved.net, fitted, state, trace_of(resolved.net, fitted, x.flip(0), y), {})
     assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
 
 
-def test_sdfa_is_twice_drtp_and_a_constant():
-    """sign(e) = 1 - 2 onehot(y) under softmax, so both push labels apart alike."""
+def test_sdfa_is_twice_drtp_plus_a_constant():
+    """sign(e) = 1 - 2 onehot(y) under softmax, so both separate the labels in the same way."""
     resolved, params, state, x, y = case("sdfa")
-    seen = taken(resolved.net, params, x, y)
-    signs, _ = bound("sdfa").credit(resolved.net, params, state, seen, {})
-    targets, _ = bound("drtp").credit(resolved.net, params, state, seen, {})
+    traced = trace_of(resolved.net, params, x, y)
+    signs, _ = bound("sdfa").credit(resolved.net, params, state, traced, {})
+    targets, _ = bound("drtp").credit(resolved.net, params, state, traced, {})
     for layer, (left, right) in enumerate(zip(signs, targets, strict=True)):
         torch.testing.assert_close(left, 2 * right + state[f"B.{layer}"].sum(0), rtol=1e-12, atol=1e-13)
 
@@ -140,23 +142,23 @@ def test_sdfa_is_twice_drtp_and_a_constant():
 def test_drtp_with_aligned_feedback_has_the_gradients_sign_for_every_sample_and_layer(rotations):
     """<a_l, g_l> = -onehot(y)^T B B^T e = 1 - p_y, which is positive."""
     net, params, state, x, y = rotations
-    seen = taken(net, params, x, y)
-    credits, _ = bound("drtp").credit(net, params, state, seen, {})
-    missing = 1 - seen.logits.softmax(-1).gather(1, y[:, None])[:, 0]
-    for credit, gradient in zip(credits, transport(seen), strict=True):
+    traced = trace_of(net, params, x, y)
+    credits, _ = bound("drtp").credit(net, params, state, traced, {})
+    missing = 1 - traced.logits.softmax(-1).gather(1, y[:, None])[:, 0]
+    for credit, gradient in zip(credits, transport(traced), strict=True):
         torch.testing.assert_close((credit * gradient).sum(-1), missing, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize(("sign", "falls"), [(1, True), (-1, False)])
-def test_drtp_under_a_fixed_head_learns_with_its_sign_and_unlearns_with_the_other(rotations, sign, falls):
-    """The stem descends drtp's credit; blocks and head stay, so the feedback stays aligned."""
+def test_drtp_under_a_fixed_head_lowers_the_loss_and_with_the_other_sign_raises_it(rotations, sign, falls):
+    """Only the stem is trained; blocks and head are fixed, so the feedback stays aligned."""
     net, params, state, x, y = rotations
     losses = []
     for _ in range(60):
-        seen = taken(net, params, x, y)
-        losses.append(seen.losses.mean().item())
-        credits, _ = bound("drtp").credit(net, params, state, seen, {})
-        gradient = seen.stem.leaves(sign * credits[0])["weight"]
+        traced = trace_of(net, params, x, y)
+        losses.append(traced.losses.mean().item())
+        credits, _ = bound("drtp").credit(net, params, state, traced, {})
+        gradient = traced.stem.leaves(sign * credits[0])["weight"]
         params["stem.weight"] = params["stem.weight"] - 0.05 * gradient
     if falls:
         assert losses[-1] < 0.6 * losses[0]
@@ -164,19 +166,19 @@ def test_drtp_under_a_fixed_head_learns_with_its_sign_and_unlearns_with_the_othe
         assert losses[-1] > 1.5 * losses[0]
 
 
-def test_drtps_sign_is_that_of_its_feedback():
-    """Turning B over turns the credit over: with B drawn symmetrically about 0, both signs are equally likely."""
+def test_negating_the_feedback_of_drtp_negates_the_credit():
+    """B is drawn symmetrically about 0, so both signs of the credit are equally likely."""
     resolved, params, state, x, y = case("drtp")
-    seen = taken(resolved.net, params, x, y)
-    over = {name: -leaf for name, leaf in state.items()}
-    one, _ = bound("drtp").credit(resolved.net, params, state, seen, {})
-    two, _ = bound("drtp").credit(resolved.net, params, over, seen, {})
+    traced = trace_of(resolved.net, params, x, y)
+    negated = {name: -leaf for name, leaf in state.items()}
+    one, _ = bound("drtp").credit(resolved.net, params, state, traced, {})
+    two, _ = bound("drtp").credit(resolved.net, params, negated, traced, {})
     assert all(torch.equal(left, -right) for left, right in zip(one, two, strict=True))
 
 
 @dataclass(frozen=True)
 class Squashed(Network):
-    """Four tanh units under a linear head: one hidden layer of the kind target projection was made for."""
+    """Four tanh units under a linear head: one hidden layer, as target projection was proposed for."""
 
     depth: int = 1
 
@@ -203,7 +205,7 @@ class Squashed(Network):
 @pytest.mark.parametrize("name", ["sdfa", "drtp"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_with_random_feedback_of_either_sign_a_hidden_layer_learns(name, sign):
-    """Against the same layer left random under a trained head; only the head knows the true gradient."""
+    """Compared with the same layer left random under a trained head; only the head gets the true gradient."""
     net = Squashed(input_shape=(20,), classes=3)
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(200, 20, generator=draws, dtype=torch.float64)
@@ -215,23 +217,23 @@ def test_with_random_feedback_of_either_sign_a_hidden_layer_learns(name, sign):
     def trained(rate):
         params = dict(start)
         for _ in range(300):
-            seen = taken(net, params, x, y)
-            credits, _ = rule.credit(net, params, state, seen, {})
-            params["stem.weight"] = params["stem.weight"] - rate * seen.stem.leaves(credits[0])["weight"]
-            params["head.weight"] = params["head.weight"] - 0.5 * seen.head_gradient["weight"]
-        return taken(net, params, x, y).losses.mean().item()
+            traced = trace_of(net, params, x, y)
+            credits, _ = rule.credit(net, params, state, traced, {})
+            params["stem.weight"] = params["stem.weight"] - rate * traced.stem.leaves(credits[0])["weight"]
+            params["head.weight"] = params["head.weight"] - 0.5 * traced.head_gradient["weight"]
+        return trace_of(net, params, x, y).losses.mean().item()
 
     assert trained(0.5) < 0.5 * trained(0.0)
 
 
-def test_sdfa_takes_a_scale_and_drtp_refuses_it():
+def test_sdfa_has_a_setting_scale_and_drtp_has_none():
     assert tiny.resolved("sdfa:scale=unit_error").rule.scale == "unit_error"
     with pytest.raises(InputError, match="scale"):
         tiny.resolved("drtp:scale=unit_error")
 
 
 @pytest.mark.parametrize("name", ["sdfa", "drtp"])
-def test_both_sites_differ(name):
+def test_the_two_sites_train_the_blocks_differently(name):
     ends = []
     for site in ("output", "input"):
         resolved = tiny.resolved(f"{name}:site={site}")

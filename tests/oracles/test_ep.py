@@ -1,5 +1,5 @@
-"""Equilibrium propagation against its definition: the energy written out, the limit in which it is backprop, grown
-states, and the step that is halved for one sample alone."""
+"""Equilibrium propagation against its definition: the energy written out, the limit in which it is backprop, large
+states, and step sizes that are halved for single samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from walkback.nets.network import part, plain_linear
 EP, SHORT = RULES.get("ep"), RULES.get("ep_short")
 
 
-def worn(params, scale=0.3):
+def perturbed(params, scale=0.3):
     draws = torch.Generator().manual_seed(5)
     return {n: v + scale * torch.randn(v.shape, generator=draws, dtype=v.dtype) for n, v in params.items()}
 
@@ -31,13 +31,13 @@ def case(arch=None, count=12, dtype="float64", **settings):
     return resolved.net, resolved.params(), data.train_x[:count].to(resolved.dtype), data.train_y[:count]
 
 
-def seen_by(net, params, x, y):
+def trace_of(net, params, x, y):
     return trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
 
 
 def credits_of(rule, net, params, x, y):
-    seen = seen_by(net, params, x, y)
-    return *rule.credit(net, params, {}, seen, {}), transport(seen)
+    traced = trace_of(net, params, x, y)
+    return *rule.credit(net, params, {}, traced, {}), transport(traced)
 
 
 def cosines(credits, truth):
@@ -52,9 +52,9 @@ def ratios(credits, truth):
 
 
 def written_out(rule, net, params, x, y):
-    """The definition with autograd on the states themselves and no back-off: credits, and energies [turns, n] of +beta.
+    """The definition with autograd on the states, without step halving: credits, and energies [steps, n] of +beta.
 
-    Only in float64: the errors are differences of whole states.
+    Accurate in float64 only: the errors are differences of whole states.
     """
 
     def energies(states, beta):
@@ -67,8 +67,8 @@ def written_out(rule, net, params, x, y):
         return total
 
     def slope(states, layer, beta):
-        held = [h.detach().requires_grad_() for h in states]
-        return torch.autograd.grad(energies(held, beta).sum(), held[layer])[0]
+        leaves = [h.detach().requires_grad_() for h in states]
+        return torch.autograd.grad(energies(leaves, beta).sum(), leaves[layer])[0]
 
     def errors(states):
         above = [net.stem(part(params, "stem"), x)]
@@ -97,17 +97,17 @@ def written_out(rule, net, params, x, y):
 @pytest.mark.parametrize("net_name", ["resmlp", "student_net"])
 def test_the_credit_is_that_of_the_energy_written_out(rule, net_name):
     net, params, x, y = case(tiny.arch(net_name))
-    params = worn(params, 0.1)
+    params = perturbed(params, 0.1)
     credits, _, _ = credits_of(rule, net, params, x, y)
     expected, energies = written_out(rule, net, params, x, y)
-    assert (energies.diff(dim=0) <= 0).all(), "this case must need no back-off"
+    assert (energies.diff(dim=0) <= 0).all(), "this case must need no step halving"
     for found, wanted in zip(credits, expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_settled_and_with_beta_to_zero_it_is_backprop():
+def test_converged_with_small_beta_it_is_backprop():
     net, params, x, y = case("resmlp:d=8,depth=2", count=8)
-    credits, logs, truth = credits_of(EP(beta=1e-3, steps=250), net, worn(params, 0.1), x, y)
+    credits, logs, truth = credits_of(EP(beta=1e-3, steps=250), net, perturbed(params, 0.1), x, y)
     assert cosines(credits, truth).min() >= 0.999
     assert (ratios(credits, truth) - 1).abs().max() < 0.01
     assert logs["ep_residual"] < 1e-6
@@ -115,9 +115,9 @@ def test_settled_and_with_beta_to_zero_it_is_backprop():
     assert logs["ep_zero"] == 0
 
 
-def test_the_bias_of_a_settled_relaxation_is_of_order_beta_squared():
+def test_the_bias_of_a_converged_relaxation_is_of_order_beta_squared():
     net, params, x, y = case("resmlp:d=8,depth=2", count=8)
-    params = worn(params, 0.1)
+    params = perturbed(params, 0.1)
     errors = []
     for beta in (0.2, 0.1, 0.05):
         credits, logs, truth = credits_of(EP(beta=beta, steps=250), net, params, x, y)
@@ -127,8 +127,8 @@ def test_the_bias_of_a_settled_relaxation_is_of_order_beta_squared():
     assert ((orders > 1.9) & (orders < 2.1)).all(), orders
 
 
-def test_as_it_comes_it_is_close_to_backprop_at_initialisation():
-    """The figures of its definition: cosine at least 0.98, norm ratio 0.6 to 0.86; the cosine is by construction."""
+def test_with_default_settings_it_is_close_to_backprop_at_initialisation():
+    """Expected: cosine at least 0.98 (by construction), norm ratio 0.6 to 0.86."""
     net, params, x, y = case("resmlp:d=64", count=128, data="prototypes", batch=128, dtype="float32")
     credits, logs, truth = credits_of(EP(), net, params, x, y)
     assert cosines(credits, truth).mean(-1).min() >= 0.98
@@ -139,7 +139,7 @@ def test_as_it_comes_it_is_close_to_backprop_at_initialisation():
     assert EP().labels(net.depth) == ("asymptotic",) * (net.depth + 1)
 
 
-def test_cut_short_its_direction_stays_and_its_size_fades_on_the_way_down():
+def test_ep_short_keeps_the_direction_and_its_size_shrinks_towards_lower_layers():
     net, params, x, y = case("resmlp:d=64", count=128, data="prototypes", batch=128, dtype="float32")
     credits, logs, truth = credits_of(SHORT(), net, params, x, y)
     sizes = ratios(credits, truth).mean(-1)
@@ -147,13 +147,13 @@ def test_cut_short_its_direction_stays_and_its_size_fades_on_the_way_down():
     assert sizes[0] < 1e-4
     assert 0.2 < sizes[-1] < 0.5
     assert cosines(credits, truth).mean(-1).min() > 0.98
-    assert logs["ep_residual"] > 0.5, "it must say that it has not settled"
+    assert logs["ep_residual"] > 0.5, "the log must show that it has not converged"
 
 
 def stiff_and_soft():
-    """Sample 0 starts near the origin, where LayerNorm is steep; the others lie where it is not."""
+    """Sample 0 is near the origin, where LayerNorm is steep; the others are not."""
     net, params, x, y = case(count=4)
-    params = worn(params, 0.3)
+    params = perturbed(params, 0.3)
     params["stem.bias"] = torch.zeros_like(params["stem.bias"])
     x = x / x.norm(dim=-1, keepdim=True) * torch.tensor([[0.02], [20.0], [20.0], [20.0]], dtype=x.dtype)
     return net, params, x, y
@@ -179,7 +179,7 @@ def test_the_step_is_halved_for_the_sample_whose_energy_rises_and_for_no_other()
         torch.testing.assert_close(both[:1], first, rtol=1e-12, atol=1e-14)
 
 
-def test_a_sample_that_is_not_a_number_takes_nobody_with_it():
+def test_a_nan_sample_does_not_affect_the_others():
     net, params, x, y = stiff_and_soft()
     clean, _, _ = credits_of(EP(steps=6), net, params, x, y)
     x = x.clone()
@@ -189,20 +189,20 @@ def test_a_sample_that_is_not_a_number_takes_nobody_with_it():
         assert torch.equal(found[1:], wanted[1:])
 
 
-def grown():
+def large_states():
     """A float32 network with |h| near 1e5 at every layer."""
     net, params, x, y = case("resmlp:d=32,w2_std=0.1", count=64, data="prototypes", batch=64, dtype="float32")
     params |= {n: 3e4 * v for n, v in params.items() if n.startswith("stem.")}
-    sizes = [h.norm(dim=-1).mean().item() for h in seen_by(net, params, x, y).states]
+    sizes = [h.norm(dim=-1).mean().item() for h in trace_of(net, params, x, y).states]
     assert all(5e4 < size < 2e5 for size in sizes)
     return net, params, x, y
 
 
 @pytest.mark.parametrize("precision", ["float64", "network"])
-def test_states_near_1e5_do_not_swallow_the_credit(precision):
-    net, params, x, y = grown()
+def test_credit_is_not_lost_in_rounding_for_states_near_1e5(precision):
+    net, params, x, y = large_states()
     zeros, _ = written_out(EP(), net, params, x, y)
-    assert not any(credit.any() for credit in zeros[:-1]), "without displacements float32 must lose it all here"
+    assert not any(credit.any() for credit in zeros[:-1]), "without displacements float32 must lose all credit here"
     credits, logs, truth = credits_of(EP(precision=precision), net, params, x, y)
     assert logs["ep_zero"] == 0
     assert cosines(credits, truth).min() > 0.999
@@ -211,28 +211,28 @@ def test_states_near_1e5_do_not_swallow_the_credit(precision):
 
 def test_confident_samples_keep_their_credit():
     net, params, x, y = case(dtype="float32")
-    params = {n: 60 * v if n.startswith("head.out") else v for n, v in worn(params, 0.1).items()}
+    params = {n: 60 * v if n.startswith("head.out") else v for n, v in perturbed(params, 0.1).items()}
     y = net.forward(params, x).argmax(-1)
-    sure = seen_by(net, params, x, y).losses < 1e-6
-    assert sure.any()
+    confident = trace_of(net, params, x, y).losses < 1e-6
+    assert confident.any()
     credits, _, truth = credits_of(EP(), net, params, x, y)
-    assert cosines(credits, truth)[:, sure].min() > 0.98
+    assert cosines(credits, truth)[:, confident].min() > 0.98
 
 
-def test_it_objects_where_credit_is_zero():
+def test_objection_if_most_samples_have_zero_credit():
     net, params, x, y = case("resmlp:d=64", count=32, data="prototypes", batch=32, dtype="float32")
     params = {n: 1e6 * v if n.endswith("w2.weight") else v for n, v in params.items()}
     _, logs, _ = credits_of(SHORT(), net, params, x, y)
-    assert logs["ep_zero"] > 0.9, "so stiff that all its few steps are undone"
-    said = SHORT().objection({name: value.item() for name, value in logs.items()})
-    assert said is not None
-    assert "exactly zero credit" in said
-    assert "more steps" in said
+    assert logs["ep_zero"] > 0.9, "so stiff that all steps are undone"
+    reason = SHORT().objection({name: value.item() for name, value in logs.items()})
+    assert reason is not None
+    assert "exactly zero credit" in reason
+    assert "more steps" in reason
     assert "precision=float64" in (EP(precision="network").objection({"ep_zero": 0.51}) or "")
     assert EP().objection({"ep_zero": 0.5}) is None
 
 
-def test_what_it_is_not_defined_for_is_refused_with_a_sentence():
+def test_unsupported_networks_and_invalid_settings_are_refused():
     net = case()[0]
     assert EP().refuses(net) is None
     assert SHORT().refuses(net) is None
@@ -246,7 +246,7 @@ def test_what_it_is_not_defined_for_is_refused_with_a_sentence():
             tiny.resolved(f"ep:{bad}")
 
 
-def test_the_loss_keeps_its_digits():
+def test_the_loss_keeps_its_relative_precision():
     logits = torch.tensor([[40.0, 0.0, -3.0], [1.0, 2.0, 3.0], [0.0, 500.0, 0.0]])
     target = one_hot(torch.tensor([0, 2, 0]), 3).float()
     found = sample_losses(logits, target)

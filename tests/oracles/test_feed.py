@@ -1,4 +1,4 @@
-"""Training batches: every sample once, crops and flips as a plain loop would cut them."""
+"""Training batches: each sample at most once per epoch; crops and flips equal to a plain loop."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_augmentation_uses_every_offset_and_flips_half():
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
 @settings(max_examples=50, deadline=None)
-def test_an_epoch_shows_full_batches_of_distinct_samples(count, batch, epoch):
+def test_an_epoch_has_full_batches_of_distinct_samples(count, batch, epoch):
     data = images(count, size=2)
     if batch > count:
         with pytest.raises(InputError, match="smaller batch"):
@@ -82,7 +82,7 @@ def test_a_stack_of_choices_gives_a_stack_of_batches():
         assert torch.equal(y[row], alone_y)
 
 
-def test_evaluation_sees_every_sample_once_and_unaugmented():
+def test_evaluation_uses_every_sample_once_without_augmentation():
     data = images()
     batches = TestSet(data, torch.float64, CPU, batch=3).batches()
     x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))

@@ -1,4 +1,4 @@
-"""Finite steps: correlations and nudges that are known beforehand, their controls, and the summaries made of them."""
+"""Finite steps: correlations and nudges with known values, their controls, and their summary statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from walkback.judge.finite_steps import functional_deep, functional_layers, kend
 from walkback.measure import finite_steps
 from walkback.measure.finite_steps import correlations, differences, measure_functional, nudged
 from walkback.measure.inputs import Groups, regroup
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.runs import store
 from walkback.training.single import Single
 
@@ -38,24 +38,24 @@ def trained(method="bp", net=f"resmlp:d={D},depth=2"):
     resolved = tiny.resolved(method, arch=net, data=DATA, dtype="float32", batch=32, lr=0.01)
     data = resolved.source.load(None)
     (snapshot,) = tiny.train(Single(resolved, data, tiny.CPU), 4)
-    subject = OwnSubject(resolved.net, snapshot.params, resolved.rule, snapshot.state)
+    subject = NetworkSubject(resolved.net, snapshot.params, resolved.rule, snapshot.state)
     return resolved, subject, regroup([(data.test_x, data.test_y)])
 
 
-def turned(seen, cos, seed=0):
+def credits_at_cosine(frozen_pass, cos, seed=0):
     """Credits at exactly this cosine with the gradient, of any length."""
     draws = torch.Generator().manual_seed(seed)
-    made = []
-    for g in seen.reference:
+    credits = []
+    for g in frozen_pass.reference:
         along = F.normalize(g.flatten(1), dim=1)
         other = torch.randn(along.shape, generator=draws, dtype=g.dtype)
         other = F.normalize(other - (other * along).sum(1, keepdim=True) * along, dim=1)
         lengths = torch.rand(len(g), 1, generator=draws, dtype=g.dtype) + 0.1
-        made.append((lengths * (cos * along + math.sqrt(1 - cos**2) * other)).reshape(g.shape))
-    return made
+        credits.append((lengths * (cos * along + math.sqrt(1 - cos**2) * other)).reshape(g.shape))
+    return credits
 
 
-def bowl(features=6, count=5, seed=0):
+def quadratic_losses(features=6, count=5, seed=0):
     """Losses that are quadratic in the state: w'h + h'Ah/2, with their gradient at h."""
     draws = torch.Generator().manual_seed(seed)
     h, w = torch.randn(2, count, features, generator=draws, dtype=torch.float64)
@@ -71,7 +71,7 @@ def bowl(features=6, count=5, seed=0):
 
 
 def test_on_a_quadratic_loss_the_central_difference_is_the_slope_at_any_step():
-    losses, h, v, gradient = bowl()
+    losses, h, v, gradient = quadratic_losses()
     slopes = (v @ gradient[:, :, None])[..., 0]
     for step in (1e-3, 1.0):
         central, one_sided = differences(losses, h, v, step)
@@ -83,8 +83,8 @@ def test_on_a_quadratic_loss_the_central_difference_is_the_slope_at_any_step():
     assert correlations(one_sided, slopes).max() < 0.99
 
 
-def test_a_nudge_on_a_quadratic_loss_is_the_change_written_out():
-    losses, h, _, gradient = bowl()
+def test_a_nudge_on_a_quadratic_loss_changes_it_as_computed_by_hand():
+    losses, h, _, gradient = quadratic_losses()
     along = 3 * gradient.flip(0)
     move = 0.01 * h.norm(dim=1, keepdim=True) * F.normalize(along, dim=1)
     expected = (losses((h - move)[:, None]) - losses(h[:, None]))[:, 0]
@@ -93,11 +93,11 @@ def test_a_nudge_on_a_quadratic_loss_is_the_change_written_out():
 
 def test_the_central_difference_errs_by_the_square_of_the_step_and_the_one_sided_by_the_step():
     _, subject, groups = trained()
-    twin = subject.double()
-    seen = twin.run(*groups[0])
-    h, gradient = seen.states[1], seen.reference[1]
+    subject64 = subject.double()
+    frozen_pass = subject64.run(*groups[0])
+    h, gradient = frozen_pass.states[1], frozen_pass.reference[1]
     v = F.normalize(torch.randn(len(h), 16, D, dtype=h.dtype, generator=torch.Generator().manual_seed(0)), dim=-1)
-    losses = finite_steps._losses(twin, 1, h, seen.y, "all")
+    losses = finite_steps._losses(subject64, 1, h, frozen_pass.y, "all")
     slopes = (v @ gradient[:, :, None])[..., 0]
     with torch.no_grad():
         rates = [differences(losses, h, v, step) for step in (1e-1, 1e-2, 1e-3)]
@@ -108,16 +108,16 @@ def test_the_central_difference_errs_by_the_square_of_the_step_and_the_one_sided
 
 def test_controls_on_a_trained_network():
     _, subject, groups = trained()
-    taken = measure_functional(subject, groups)
-    layers = functional_layers(taken)
+    measured = measure_functional(subject, groups)
+    layers = functional_layers(measured)
     assert len(layers) == 3
     for layer in layers:
         assert layer.rho_gradient.mean.known > 0.997
         assert layer.rho_gradient.n == 256
         assert abs(layer.rho_random.mean.known) < 4 * layer.random_std.known
-    # Each sample has a random vector of its own, and spreads as random_std says.
-    spread = taken.arrays["rho_random"].var()
-    assert spread == pytest.approx(random_std(1, 64, D) ** 2, rel=4 * math.sqrt(2 / taken.arrays["rho_random"].size))
+    # Each sample has its own random vector; the spread over samples is random_std.
+    spread = measured.arrays["rho_random"].var()
+    assert spread == pytest.approx(random_std(1, 64, D) ** 2, rel=4 * math.sqrt(2 / measured.arrays["rho_random"].size))
 
 
 @pytest.mark.parametrize(("features", "directions"), [(16, 64), (256, 64), (64, 16), (1024, 8)])
@@ -137,9 +137,11 @@ def test_the_width_of_the_random_control_is_not_that_of_the_directions_alone(fea
 @pytest.mark.parametrize("cos", [-0.6, 0.0, 0.3, 0.9])
 def test_to_first_order_correlation_and_efficiency_are_the_cosine(cos):
     _, subject, groups = trained()
-    taken = measure_functional(subject, groups, credit=lambda seen: turned(seen, cos), nudge=1e-6)
-    np.testing.assert_allclose(taken.arrays["credit_cos"], cos, atol=1e-9)
-    for layer in functional_layers(taken):
+    measured = measure_functional(
+        subject, groups, credit=lambda frozen_pass: credits_at_cosine(frozen_pass, cos), nudge=1e-6
+    )
+    np.testing.assert_allclose(measured.arrays["credit_cos"], cos, atol=1e-9)
+    for layer in functional_layers(measured):
         # A correlation of K pairs has sd (1 - c^2)/sqrt(K - 1) and is short by c (1 - c^2)/(2K).
         sd = (1 - cos**2) / math.sqrt(63 * 256)
         assert layer.rho.mean.known == pytest.approx(cos, abs=4 * sd + abs(cos) * (1 - cos**2) / 128)
@@ -148,19 +150,19 @@ def test_to_first_order_correlation_and_efficiency_are_the_cosine(cos):
 
 def test_a_step_against_the_gradient_lowers_the_loss_and_one_with_it_raises_it():
     _, subject, groups = trained()
-    taken = measure_functional(subject, groups, credit=lambda seen: [-g for g in seen.reference])
-    assert (taken.arrays["nudge_gradient"].mean(1) < 0).all()
-    assert (taken.arrays["nudge_credit"].mean(1) > 0).all()
-    assert (taken.arrays["rho"] < -0.99).all()
+    measured = measure_functional(subject, groups, credit=lambda frozen_pass: [-g for g in frozen_pass.reference])
+    assert (measured.arrays["nudge_gradient"].mean(1) < 0).all()
+    assert (measured.arrays["nudge_credit"].mean(1) > 0).all()
+    assert (measured.arrays["rho"] < -0.99).all()
 
 
 def test_the_gradient_as_credit_has_an_efficiency_of_exactly_one():
     _, subject, groups = trained()
-    taken = measure_functional(subject, groups, credit=lambda seen: seen.reference)
-    for layer in (*functional_layers(taken), functional_deep(taken)):
+    measured = measure_functional(subject, groups, credit=lambda frozen_pass: frozen_pass.reference)
+    for layer in (*functional_layers(measured), functional_deep(measured)):
         assert layer.efficiency.mean.known == 1
         assert layer.efficiency.interval == (1, 1)
-    np.testing.assert_array_equal(taken.arrays["rho"], taken.arrays["rho_gradient"])
+    np.testing.assert_array_equal(measured.arrays["rho"], measured.arrays["rho_gradient"])
 
 
 @given(st.integers(-250, 250))
@@ -170,22 +172,26 @@ def test_the_length_of_the_credit_does_not_matter(power):
     few = groups[:1]
     # Powers of two, so that scaling rounds nothing.
     scale = 2.0**power
-    plain = measure_functional(subject, few, credit=lambda seen: turned(seen, 0.4), directions=8)
-    other = measure_functional(subject, few, credit=lambda seen: [a * scale for a in turned(seen, 0.4)], directions=8)
+    plain = measure_functional(
+        subject, few, credit=lambda frozen_pass: credits_at_cosine(frozen_pass, 0.4), directions=8
+    )
+    other = measure_functional(
+        subject, few, credit=lambda frozen_pass: [a * scale for a in credits_at_cosine(frozen_pass, 0.4)], directions=8
+    )
     for name in ("rho", "rho_one_sided", "nudge_credit", "rho_pooled"):
         np.testing.assert_allclose(other.arrays[name], plain.arrays[name], rtol=1e-9, atol=1e-13, err_msg=name)
 
-    def uneven(seen):
-        return [a * torch.logspace(-3, 3, len(a), dtype=a.dtype)[:, None] for a in turned(seen, 0.4)]
+    def uneven(frozen_pass):
+        return [a * torch.logspace(-3, 3, len(a), dtype=a.dtype)[:, None] for a in credits_at_cosine(frozen_pass, 0.4)]
 
-    # A sample's own numbers do not know its length either; the pooled correlation weighs samples by it.
-    weighed = measure_functional(subject, few, credit=uneven, directions=8)
+    # A sample's own values do not depend on its length either; the pooled correlation weights samples by it.
+    uneven_lengths = measure_functional(subject, few, credit=uneven, directions=8)
     for name in ("rho", "rho_one_sided", "nudge_credit"):
-        np.testing.assert_allclose(weighed.arrays[name], plain.arrays[name], rtol=1e-9, atol=1e-13, err_msg=name)
-    assert np.abs(weighed.arrays["rho_pooled"] - plain.arrays["rho_pooled"]).max() > 0.01
+        np.testing.assert_allclose(uneven_lengths.arrays[name], plain.arrays[name], rtol=1e-9, atol=1e-13, err_msg=name)
+    assert np.abs(uneven_lengths.arrays["rho_pooled"] - plain.arrays["rho_pooled"]).max() > 0.01
 
 
-def test_a_sample_has_the_same_numbers_however_the_samples_are_cut(monkeypatch):
+def test_samples_do_not_depend_on_batch_sizes(monkeypatch):
     _, subject, groups = trained()
     x, y = torch.cat([x for x, _ in groups]), torch.cat([y for _, y in groups])
     whole = measure_functional(subject, groups, directions=8)
@@ -201,7 +207,7 @@ def test_a_sample_has_the_same_numbers_however_the_samples_are_cut(monkeypatch):
     np.testing.assert_allclose(again.arrays["rho_pooled"], whole.arrays["rho_pooled"], rtol=1e-7)
 
 
-def test_directions_are_named_by_seed_layer_and_sample():
+def test_directions_depend_on_seed_layer_and_sample():
     like = torch.empty(0, 7, dtype=torch.float64)
     drawn = finite_steps._draw(0, 1, [4, 5], 3, like)
     torch.testing.assert_close(drawn.norm(dim=-1), torch.ones(2, 4, dtype=torch.float64))
@@ -211,11 +217,11 @@ def test_directions_are_named_by_seed_layer_and_sample():
 
 
 def test_the_pooled_correlation_is_that_of_all_pairs_at_once():
-    losses, h, v, gradient = bowl()
+    losses, h, v, gradient = quadratic_losses()
     central, _ = differences(losses, h, v, 1e-3)
     credit = gradient.roll(1, 1)
-    found = finite_steps._finish(
-        finite_steps._probe(losses, h, gradient, credit, torch.cat([v, v[:, :1]], 1), 1e-3, 0.01)
+    found = finite_steps._layer_arrays(
+        finite_steps._measure_layer(losses, h, gradient, credit, torch.cat([v, v[:, :1]], 1), 1e-3, 0.01)
     )
     expected = np.corrcoef(central.flatten(), (v @ credit[:, :, None])[..., 0].flatten())[0, 1]
     assert float(found["rho_pooled"]) == pytest.approx(expected, abs=1e-12)
@@ -224,26 +230,26 @@ def test_the_pooled_correlation_is_that_of_all_pairs_at_once():
 def test_samples_without_a_credit_are_excluded_and_counted():
     _, subject, groups = trained()
 
-    def holed(seen):
-        made = turned(seen, 0.5)
-        made[1][3] = 0
-        made[1][4] = torch.nan
-        made[2] = torch.zeros_like(made[2])
-        return made
+    def credits_with_gaps(frozen_pass):
+        credits = credits_at_cosine(frozen_pass, 0.5)
+        credits[1][3] = 0
+        credits[1][4] = torch.nan
+        credits[2] = torch.zeros_like(credits[2])
+        return credits
 
-    taken = measure_functional(subject, groups, credit=holed, directions=8)
-    _, middle, top = functional_layers(taken)
+    measured = measure_functional(subject, groups, credit=credits_with_gaps, directions=8)
+    _, middle, top = functional_layers(measured)
     per_group = 2
     assert (middle.rho.n, middle.rho.excluded) == (256 - 2 * per_group, 2 * per_group)
     assert (middle.efficiency.n, middle.efficiency.excluded) == (256 - 2 * per_group, 2 * per_group)
     assert middle.rho_pooled.ok
     assert middle.rho_gradient.excluded == 0
     assert top.rho.mean.status == top.efficiency.mean.status == top.rho_pooled.status == "invalid"
-    assert functional_deep(taken).rho.mean.status == "invalid"
+    assert functional_deep(measured).rho.mean.status == "invalid"
 
 
 def test_a_state_of_length_zero_and_a_flat_loss_are_not_measured():
-    losses, h, v, gradient = bowl()
+    losses, h, v, gradient = quadratic_losses()
     h[0] = 0
     central, one_sided = differences(losses, h, v, 1e-3)
     assert central[0].isnan().all()
@@ -253,38 +259,38 @@ def test_a_state_of_length_zero_and_a_flat_loss_are_not_measured():
     assert correlations(flat, central).isnan().all()
 
 
-def test_confident_samples_keep_their_differences():
-    """Where logsumexp - logit says that the loss is exactly 0, its change is still known."""
+def test_differences_of_confident_samples_are_not_rounded_away():
+    """Where logsumexp - logit rounds the loss to exactly 0, its change is still computed."""
     resolved, subject, groups = trained()
     params = dict(subject._params)
     for leaf in ("head.out.weight", "head.out.bias"):
         params[leaf] = params[leaf] * 12
-    sure = OwnSubject(resolved.net, params, resolved.rule, {})
-    taken = measure_functional(sure, groups)
-    plain = torch.cat([sure.double().run(*group).losses for group in groups]).numpy()
+    confident_subject = NetworkSubject(resolved.net, params, resolved.rule, {})
+    measured = measure_functional(confident_subject, groups)
+    plain = torch.cat([confident_subject.double().run(*group).losses for group in groups]).numpy()
     confident = plain == 0
     assert confident.sum() > 20
-    assert (taken.arrays["rho_gradient"][:, confident] > 0.9).all()
-    assert (taken.arrays["nudge_gradient"][:, confident] < 0).all()
+    assert (measured.arrays["rho_gradient"][:, confident] > 0.9).all()
+    assert (measured.arrays["nudge_gradient"][:, confident] < 0).all()
 
 
 def test_with_a_cls_token_only_that_token_is_moved():
     resolved = tiny.resolved("dfa", arch=tiny.arch("vit_mini"))
     data = resolved.source.load(None)
     x, y = data.train_x.double() / 255 - 0.5, data.train_y
-    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
-    taken = measure_functional(subject, Groups([(x, y)]), directions=8)
-    assert taken.facts["pool"] == "cls"
-    assert taken.facts["features"] == 8
-    seen = subject.double().run(x, y)
-    state, gradient = seen.states[1], seen.reference[1]
+    subject = NetworkSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
+    measured = measure_functional(subject, Groups([(x, y)]), directions=8)
+    assert measured.facts["pool"] == "cls"
+    assert measured.facts["features"] == 8
+    frozen_pass = subject.double().run(x, y)
+    state, gradient = frozen_pass.states[1], frozen_pass.reference[1]
     moved = state.clone()
     moved[:, 0] -= 0.01 * state[:, 0].norm(dim=1, keepdim=True) * F.normalize(gradient[:, 0], dim=1)
     with torch.no_grad():
         logits = resolved.net.forward_from(1, resolved.params(), moved)
-    expected = F.cross_entropy(logits, y, reduction="none") - seen.losses
-    np.testing.assert_allclose(taken.arrays["nudge_gradient"][1], expected, rtol=1e-6, atol=1e-12)
-    layers = functional_layers(taken)
+    expected = F.cross_entropy(logits, y, reduction="none") - frozen_pass.losses
+    np.testing.assert_allclose(measured.arrays["nudge_gradient"][1], expected, rtol=1e-6, atol=1e-12)
+    layers = functional_layers(measured)
     assert layers[0].rho.mean.status == layers[0].efficiency.mean.status == "invalid"
     assert layers[1].rho_gradient.mean.known > 0.99
 
@@ -293,17 +299,17 @@ def test_maps_are_moved_as_a_whole():
     resolved = tiny.resolved("dfa", arch=tiny.arch("small_cnn"))
     data = resolved.source.load(None)
     x, y = data.train_x.double() / 255 - 0.5, data.train_y
-    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
-    taken = measure_functional(subject, Groups([(x, y)]), directions=8)
-    assert taken.facts["features"] == math.prod(resolved.net.state_shape)
-    assert taken.arrays["rho"].shape == (3, len(y))
-    assert taken.arrays["rho_gradient"].mean() > 0.99
+    subject = NetworkSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
+    measured = measure_functional(subject, Groups([(x, y)]), directions=8)
+    assert measured.facts["features"] == math.prod(resolved.net.state_shape)
+    assert measured.arrays["rho"].shape == (3, len(y))
+    assert measured.arrays["rho_gradient"].mean() > 0.99
 
 
 def test_without_a_rule_the_gradient_and_the_controls_are_still_measured():
     resolved, subject, groups = trained()
-    taken = measure_functional(OwnSubject(resolved.net, subject._params), groups, directions=8)
-    deep = functional_deep(taken)
+    measured = measure_functional(NetworkSubject(resolved.net, subject._params), groups, directions=8)
+    deep = functional_deep(measured)
     assert deep.rho_gradient.mean.known > 0.99
     assert deep.nudge_gradient.mean.known < 0
     assert {deep.rho.mean.status, deep.rho_pooled.status, deep.efficiency.mean.status} == {"missing"}
@@ -319,16 +325,18 @@ def test_deep_means_leave_out_what_is_exact():
     resolved, subject, groups = trained("fa")
     labels = resolved.rule.labels(2)
     assert labels == ("none", "none", "exact")
-    taken = measure_functional(subject, groups, labels=labels, site="output", directions=8)
-    layers, deep = functional_layers(taken), functional_deep(taken)
+    measured = measure_functional(subject, groups, labels=labels, site="output", directions=8)
+    layers, deep = functional_layers(measured), functional_deep(measured)
     assert deep == layers[1]
     assert layers[2].efficiency.mean.known == pytest.approx(1, abs=1e-9)
-    both = functional_deep(replace(taken, facts={**taken.facts, "labels": None}))
+    both = functional_deep(replace(measured, facts={**measured.facts, "labels": None}))
     for name in ("rho", "nudge_credit", "efficiency"):
         each = [getattr(layer, name).mean.known for layer in layers[1:]]
         assert getattr(both, name).mean.known == pytest.approx(np.mean(each), abs=1e-12)
     assert both.random_std.known == pytest.approx(layers[1].random_std.known / math.sqrt(2))
-    none = functional_deep(replace(taken, facts={**taken.facts, "site": "input", "labels": ("none", "exact", "exact")}))
+    none = functional_deep(
+        replace(measured, facts={**measured.facts, "site": "input", "labels": ("none", "exact", "exact")})
+    )
     assert none.rho.mean.status == "missing"
 
 
@@ -357,10 +365,10 @@ def test_intervals_are_those_of_samples_and_of_a_ratio():
     assert "does not lower the loss" in other.efficiency.mean.reason
 
 
-def test_a_step_that_is_not_small_is_said_to_be_so():
+def test_a_step_that_is_not_small_gives_a_caveat():
     _, subject, groups = trained()
-    taken = measure_functional(subject, groups, step=2.0, directions=8)
-    deep = functional_deep(taken)
+    measured = measure_functional(subject, groups, step=2.0, directions=8)
+    deep = functional_deep(measured)
     assert deep.rho_gradient.mean.known < 0.99
     assert "the step is not small here" in deep.rho.mean.reason
 
@@ -407,21 +415,21 @@ def test_kendalls_tau_is_the_count_of_pairs(pairs):
         assert kendall_tau([-a for a in left], right).known == pytest.approx(-expected, abs=1e-12)
 
 
-def test_stored_runs_are_measured_and_kept(tmp_path):
+def test_stored_runs_are_measured_and_saved(tmp_path):
     (result,) = walkback.train(["dfa"], arch="resmlp:d=8,depth=2", data=DATA, seeds=[1], epochs=2, out=tmp_path)
     run = store.open_run(tmp_path / result.run)
     measurer = RunMeasurer(None, tiny.CPU)
     resolved = measurer.resolved(run)
-    taken = measurer.measure_functional(run, resolved)
-    assert taken.arrays["rho"].shape == (3, 256)
-    assert taken.facts["labels"] == list(RULES.get("dfa")().labels(2))
-    assert taken.facts["site"] == resolved.shared_options.site
-    taken.save(tmp_path / "functional.npz")
+    measured = measurer.measure_functional(run, resolved)
+    assert measured.arrays["rho"].shape == (3, 256)
+    assert measured.facts["labels"] == list(RULES.get("dfa")().labels(2))
+    assert measured.facts["site"] == resolved.shared_options.site
+    measured.save(tmp_path / "functional.npz")
     again = Measurements.load(tmp_path / "functional.npz")
-    assert functional_deep(again) == functional_deep(taken)
-    np.testing.assert_array_equal(measurer.measure_functional(run, resolved).arrays["rho"], taken.arrays["rho"])
-    assert not np.array_equal(measurer.measure_functional(run, resolved, seed=1).arrays["rho"], taken.arrays["rho"])
-    # The credit is the one whose cosine stands in the run's other measurements.
+    assert functional_deep(again) == functional_deep(measured)
+    np.testing.assert_array_equal(measurer.measure_functional(run, resolved).arrays["rho"], measured.arrays["rho"])
+    assert not np.array_equal(measurer.measure_functional(run, resolved, seed=1).arrays["rho"], measured.arrays["rho"])
+    # The credit is the one whose cosine is in the run's other measurements.
     cosines = measurer.measure(run, resolved).arrays["credit_cos"]
-    np.testing.assert_allclose(taken.arrays["credit_cos"], cosines, atol=1e-9)
+    np.testing.assert_allclose(measured.arrays["credit_cos"], cosines, atol=1e-9)
     assert train_loss_change(run.log()).ok

@@ -1,4 +1,4 @@
-"""Cases in which a rule must equal backprop, on networks made for it; and the sizes that rules are defined by."""
+"""Cases in which a rule must equal backprop, on networks made for it; scales and shapes of feedback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from walkback.nets.network import Leaves, Linear, Network, plain_linear
 
 @dataclass(frozen=True)
 class LinearNet(Network):
-    """Residual blocks f(h) = W h and a linear head without a norm: all that lies above a layer is one matrix."""
+    """Residual blocks f(h) = W h and a linear head without a norm: the map from a layer to the logits is one matrix."""
 
     d: int = 5
 
@@ -53,13 +53,13 @@ def linear_case():
     params = net.init(draws)
     x = torch.randn(11, 7, generator=draws, dtype=torch.float64)
     y = torch.randint(3, (11,), generator=draws)
-    seen = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+    traced = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
     maps = [torch.eye(net.d, dtype=torch.float64) + params[f"blocks.{i}.w.weight"] for i in range(net.depth)]
-    return net, params, seen, maps
+    return net, params, traced, maps
 
 
 def bound(rule):
-    """The rule as a step sees it."""
+    """The rule with tensors as its dynamic fields, as inside a step."""
     return rule.bind({name: torch.tensor(value) for name, value in rule.knobs().items()})
 
 
@@ -69,18 +69,18 @@ def assert_same(found, expected):
 
 
 def test_fa_equals_bp_on_linear_blocks_when_feedback_is_the_transposed_map(linear_case):
-    net, params, seen, maps = linear_case
+    net, params, traced, maps = linear_case
     state = {f"B.{index}": matrix.T for index, matrix in enumerate(maps)}
-    credits, _ = RULES.get("fa")().credit(net, params, state, seen, {})
-    assert_same(credits, transport(seen))
+    credits, _ = RULES.get("fa")().credit(net, params, state, traced, {})
+    assert_same(credits, transport(traced))
 
 
-def test_fa_with_random_feedback_is_exact_at_the_top_and_nowhere_else(linear_case):
-    net, params, seen, _ = linear_case
+def test_fa_with_random_feedback_is_exact_at_the_top_only(linear_case):
+    net, params, traced, _ = linear_case
     rule = RULES.get("fa")()
     state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
-    credits, _ = rule.credit(net, params, state, seen, {})
-    truth = transport(seen)
+    credits, _ = rule.credit(net, params, state, traced, {})
+    truth = transport(traced)
     assert_same(credits[-1:], truth[-1:])
     assert all(F.cosine_similarity(a, g).abs().max() < 0.999 for a, g in zip(credits[:-1], truth[:-1], strict=True))
     # a_l = B_l a_{l+1}, sample by sample.
@@ -91,42 +91,42 @@ def test_fa_with_random_feedback_is_exact_at_the_top_and_nowhere_else(linear_cas
 
 
 def test_dfa_equals_bp_on_a_linear_net_when_feedback_is_the_product_of_the_maps_above(linear_case):
-    net, params, seen, maps = linear_case
+    net, params, traced, maps = linear_case
     state, above = {}, params["head.weight"]
     for layer in reversed(range(net.depth + 1)):
         state[f"B.{layer}"] = above
         above = above @ maps[layer - 1] if layer else above
     rule = bound(RULES.get("dfa")())
-    credits, _ = rule.credit(net, params, state, seen, {})
-    assert_same(credits, transport(seen))
+    credits, _ = rule.credit(net, params, state, traced, {})
+    assert_same(credits, transport(traced))
 
 
 def test_dfa_unit_error_only_rescales_each_samples_credit(linear_case):
-    net, params, seen, _ = linear_case
+    net, params, traced, _ = linear_case
     rule = RULES.get("dfa")()
     state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
-    raw, _ = bound(rule).credit(net, params, state, seen, {})
-    units, _ = bound(replace(rule, scale="unit_error")).credit(net, params, state, seen, {})
-    length = seen.error.norm(dim=-1, keepdim=True)
+    raw, _ = bound(rule).credit(net, params, state, traced, {})
+    units, _ = bound(replace(rule, scale="unit_error")).credit(net, params, state, traced, {})
+    length = traced.error.norm(dim=-1, keepdim=True)
     assert_same([u * length for u in units], raw)
 
 
 @pytest.mark.parametrize("scale", ["raw", "unit_error"])
 def test_dfa_of_logits_projects_the_gradient_of_a_squared_error(linear_case, scale):
-    net, params, seen, _ = linear_case
+    net, params, traced, _ = linear_case
     rule = RULES.get("dfa")(scale=scale, error="logits")
     state = {k: v.double() for k, v in rule.init(net, torch.Generator().manual_seed(1)).items()}
-    logits = seen.logits.clone().requires_grad_()
-    (0.5 * ((logits - one_hot(seen.y, net.classes).double()) ** 2).sum()).backward()
+    logits = traced.logits.clone().requires_grad_()
+    (0.5 * ((logits - one_hot(traced.y, net.classes).double()) ** 2).sum()).backward()
     error = logits.grad / (logits.grad.norm(dim=-1, keepdim=True) if scale == "unit_error" else 1)
-    credits, _ = bound(rule).credit(net, params, state, seen, {})
+    credits, _ = bound(rule).credit(net, params, state, traced, {})
     assert_same(credits, [error @ state[f"B.{layer}"] for layer in range(net.depth + 1)])
-    usual, _ = bound(replace(rule, error="probabilities")).credit(net, params, state, seen, {})
+    usual, _ = bound(replace(rule, error="probabilities")).credit(net, params, state, traced, {})
     assert not torch.allclose(credits[0], usual[0])
 
 
 @pytest.mark.parametrize(("rule", "shape", "std"), [("fa", (40, 40), 40**-0.5), ("dfa", (10, 40), 1.0)])
-def test_feedback_has_the_size_and_spread_it_is_defined_with(rule, shape, std):
+def test_feedback_has_the_defined_shape_and_standard_deviation(rule, shape, std):
     net = tiny.resolved(rule, arch="resmlp:d=40,depth=6", data="prototypes:train=64,test=64", batch=16).net
     state = RULES.get(rule)().init(net, torch.Generator().manual_seed(3))
     assert len(state) == {"fa": 6, "dfa": 7}[rule]
@@ -137,7 +137,7 @@ def test_feedback_has_the_size_and_spread_it_is_defined_with(rule, shape, std):
 
 
 def test_feedback_is_drawn_layer_by_layer_from_the_runs_own_stream():
-    """By hand, bit for bit: a setting that is left at its default must not change anyone's B."""
+    """Bit for bit: settings at their defaults must not change the feedback of published runs."""
     for rule, shapes, std in (("dfa", [(4, 8)] * 4, 1.0), ("fa", [(8, 8)] * 3, 8**-0.5)):
         resolved = tiny.resolved(rule, dtype="float32")
         stream = generator(resolved.config.seed, "feedback")
@@ -146,13 +146,13 @@ def test_feedback_is_drawn_layer_by_layer_from_the_runs_own_stream():
 
 
 def test_credit_has_the_gradients_sign_and_scale_by_finite_differences():
-    """Stepping against bp's credit lowers each sample's own loss, at the rate the credit says."""
+    """The directional derivative of each sample's own loss is its inner product with bp's credit."""
     resolved = tiny.resolved("bp")
     data = resolved.source.load(None)
     params, x, y = resolved.params(), data.train_x[:9].double(), data.train_y[:9]
-    seen = trace(resolved.net, params, x, y, [plain_linear] * resolved.net.depth, with_input=True)
+    traced = trace(resolved.net, params, x, y, [plain_linear] * resolved.net.depth, with_input=True)
     draws = torch.Generator().manual_seed(0)
-    for layer, (h, a) in enumerate(zip(seen.states, transport(seen), strict=True)):
+    for layer, (h, a) in enumerate(zip(traced.states, transport(traced), strict=True)):
         v = torch.randn(h.shape, generator=draws, dtype=h.dtype)
         ups, downs = (
             F.cross_entropy(resolved.net.forward_from(layer, params, h + t * v), y, reduction="none")
@@ -163,7 +163,7 @@ def test_credit_has_the_gradients_sign_and_scale_by_finite_differences():
 
 @given(st.lists(st.floats(-300, 300), min_size=2, max_size=6), st.data())
 @settings(max_examples=200, deadline=None)
-def test_the_error_is_the_loss_gradient_and_keeps_its_digits(values, data):
+def test_the_error_is_the_loss_gradient_with_full_relative_precision(values, data):
     logits = torch.tensor([values], dtype=torch.float64)
     label = torch.tensor([data.draw(st.integers(0, len(values) - 1))])
     target = one_hot(label, len(values)).double()

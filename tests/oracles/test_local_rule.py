@@ -1,4 +1,4 @@
-"""Greedy auxiliary heads: each state is judged by its own classifier, and by nothing above."""
+"""Greedy local learning: credit is the gradient of each state's own auxiliary loss, independent of the layers above."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from walkback.training.single import Single
 
 @dataclass(frozen=True)
 class Shaped(Network):
-    """Inputs are hidden states of any shape, blocks scale them, the head averages: for pooling only."""
+    """A network whose hidden states have the shape of its inputs, to test pooling over any shape."""
 
     @property
     def state_shape(self):
@@ -48,7 +48,7 @@ def pooled(h):
     return h.sum(1) / h.shape[1] if h.ndim == 3 else h
 
 
-def taken(net, params, x, y):
+def trace_of(net, params, x, y):
     return trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
 
 
@@ -59,60 +59,60 @@ def case(**settings):
 
 
 def credits_of(net, params, state, x, y):
-    return RULES.get("local")().credit(net, params, state, taken(net, params, x, y), {})[0]
+    return RULES.get("local")().credit(net, params, state, trace_of(net, params, x, y), {})[0]
 
 
-def test_it_equals_bp_where_the_auxiliary_heads_are_the_head_and_the_blocks_above_do_nothing():
+def test_it_equals_bp_if_the_auxiliary_heads_are_the_head_and_the_blocks_are_zero():
     resolved, params, state, x, y = case(arch=tiny.arch("resmlp", "terminal_norm=false"))
     for name in params:
         if ".w2." in name:
             params[name] = torch.zeros_like(params[name])
     state = {f"learned.{layer}.{leaf}": params[f"head.out.{leaf}"] for layer in range(3) for leaf in ("weight", "bias")}
     credits = credits_of(resolved.net, params, state, x, y)
-    truth = transport(taken(resolved.net, params, x, y))
+    truth = transport(trace_of(resolved.net, params, x, y))
     for found, right in zip(credits, truth, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-15)
         assert found.abs().min(dim=-1).values.max() > 0
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (5, 2, 3)], ids=["vector", "tokens", "maps"])
-def test_a_credit_is_the_gradient_of_its_states_own_auxiliary_loss(shape):
+def test_credit_is_the_gradient_of_the_auxiliary_loss(shape):
     net = Shaped(input_shape=shape, classes=3, depth=2)
     draws = torch.Generator().manual_seed(0)
     params = net.init(draws)
     rule = RULES.get("local")()
     state = {name: leaf.double() for name, leaf in rule.init(net, draws).items()}
     x, y = torch.randn(6, *shape, generator=draws, dtype=torch.float64), torch.randint(3, (6,), generator=draws)
-    seen = taken(net, params, x, y)
-    credits, _ = rule.credit(net, params, state, seen, {})
+    traced = trace_of(net, params, x, y)
+    credits, _ = rule.credit(net, params, state, traced, {})
     losses = []
     for layer in range(net.depth):
-        h = seen.states[layer].clone().requires_grad_()
+        h = traced.states[layer].clone().requires_grad_()
         logits = pooled(h) @ state[f"learned.{layer}.weight"].T + state[f"learned.{layer}.bias"]
         loss = F.cross_entropy(logits, y, reduction="sum")
         losses.append(loss.item() / len(y))
         torch.testing.assert_close(credits[layer], torch.autograd.grad(loss, h)[0], rtol=1e-10, atol=1e-14)
-    assert torch.equal(credits[-1], seen.top)
-    total, logs = rule.own_loss(net, params, state, seen, {})
+    assert torch.equal(credits[-1], traced.top)
+    total, logs = rule.own_loss(net, params, state, traced, {})
     assert total.item() == pytest.approx(sum(losses), rel=1e-12)
     assert logs["aux_loss"].item() == pytest.approx(sum(losses) / net.depth, rel=1e-12)
 
 
-def test_credit_below_the_top_knows_nothing_of_what_lies_above():
+def test_credit_below_the_top_does_not_depend_on_the_layers_above():
     resolved, params, state, x, y = case()
     one = credits_of(resolved.net, params, state, x, y)
     changed = {n: leaf + 1 if n.startswith(("blocks.1", "blocks.2", "head")) else leaf for n, leaf in params.items()}
     other = credits_of(resolved.net, changed, state, x, y)
     assert torch.equal(one[0], other[0])
-    assert torch.equal(one[1], other[1])  # h_1 is made by block 0.
+    assert torch.equal(one[1], other[1])  # h_1 is the output of block 0.
     assert not torch.equal(one[2], other[2])
 
 
-def test_the_last_block_and_the_head_learn_exactly_as_under_bp():
+def test_the_last_block_and_the_head_get_the_gradients_of_bp():
     resolved, params, state, x, y = case()
-    seen = taken(resolved.net, params, x, y)
-    found = local.gradients(seen, credits_of(resolved.net, params, state, x, y), "output", None, "sum")
-    truth = local.gradients(seen, transport(seen), "output", None, "sum")
+    traced = trace_of(resolved.net, params, x, y)
+    found = local.gradients(traced, credits_of(resolved.net, params, state, x, y), "output", None, "sum")
+    truth = local.gradients(traced, transport(traced), "output", None, "sum")
     for name, leaf in truth.items():
         assert torch.equal(found[name], leaf) == name.startswith(("blocks.2.", "head.")), name
 
@@ -136,14 +136,14 @@ def test_both_drivers_train_the_same_auxiliary_heads():
         assert not any(torch.equal(leaf, right.state[name]) for name, leaf in resolved.state().items())
 
 
-def test_in_a_shell_the_heads_still_learn_and_the_blocks_stay():
+def test_in_the_frozen_baseline_the_auxiliary_heads_learn_and_the_blocks_stay():
     resolved = tiny.resolved("local:shell=method")
     (end,) = tiny.train(Single(resolved, resolved.source.load(None), tiny.CPU), 2)
     assert not any(torch.equal(leaf, end.state[name]) for name, leaf in resolved.state().items())
     assert all(torch.equal(leaf, end.params[n]) for n, leaf in resolved.params().items() if n.startswith("blocks."))
 
 
-def test_its_rate_must_be_positive_and_its_site_is_the_output():
+def test_a_zero_aux_lr_and_site_input_are_refused():
     with pytest.raises(InputError, match="aux_lr"):
         tiny.resolved("local:aux_lr=0")
     with pytest.raises(InputError, match="site=output only"):

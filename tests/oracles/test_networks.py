@@ -1,4 +1,4 @@
-"""The networks against torch's own modules with the same weights, and what rules do on tokens and maps."""
+"""The networks against torch's own modules with the same weights, and rules on tokens and maps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walkback.credit.feedback import direct_shape, mix, project
 from walkback.credit.trace import trace
 from walkback.data.feed import Feed
 from walkback.data.sets.teacher import Teacher
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.nets import ARCHS
 from walkback.nets.network import plain_linear
 from walkback.training.driver import CALIBRATION_SAMPLES, Calibration
@@ -26,11 +26,12 @@ from walkback.training.planning.flop_count import count_step
 from walkback.training.resolved_run import resolve
 from walkback.training.single import Single
 
-SHAPES = {"resmlp": (3, 32, 32), "student_net": (64,), "vit_mini": (3, 32, 32), "small_cnn": (3, 32, 32)}
+COUNTED = {"resmlp": "cifar10", "student_net": "teacher", "vit_mini": "cifar10", "small_cnn": "cifar10"}
+"""Networks and data whose operations are counted by hand."""
 
 
 def drawn(net, seed=0):
-    """Parameters with no special values, in float64."""
+    """Random float64 parameters without special values such as zeros."""
     draws = torch.Generator().manual_seed(seed)
     leaves = {name: leaf.double() for name, leaf in net.init(draws).items()}
     return {n: v + 0.2 * torch.rand(v.shape, generator=draws, dtype=v.dtype) for n, v in leaves.items()}, draws
@@ -52,7 +53,7 @@ def assert_close(left, right):
 
 
 def test_w2_starts_small_or_at_torchs_default():
-    """`none` gives W2 the spread and the bias of the other Linears; the rest of the network is drawn alike."""
+    """`none` initialises W2 as the other Linears; the other leaves do not change."""
     net = ARCHS.get("resmlp")(input_shape=(6,), classes=4, d=64)
     small, default = (replace(net, w2_std=std).init(torch.Generator().manual_seed(0)) for std in (0.01, None))
     bound = 64**-0.5
@@ -66,7 +67,7 @@ def test_w2_starts_small_or_at_torchs_default():
     assert all(torch.equal(small[name], default[name]) for name in ("stem.weight", "blocks.0.w1.weight"))
 
 
-def test_a_run_with_torchs_default_reads_back_as_it_was_written():
+def test_w2_std_none_is_written_and_read_back():
     resolved = tiny.resolved("bp", arch=tiny.arch("resmlp", "w2_std=none"))
     assert resolved.net.w2_std is None
     assert "w2_std=none" in str(resolved.config.arch)
@@ -127,10 +128,10 @@ def test_vit_mini_equals_torchs_modules_state_by_state():
     leaves, draws = drawn(net)
     torch_net = TorchViT(net, leaves).double()
     x = torch.randn(6, 3, 16, 12, generator=draws, dtype=torch.float64)
-    seen = trace(net, leaves, x, torch.arange(6) % 5, [plain_linear] * 2, with_input=False)
-    for ours, theirs in zip(seen.states, torch_net.states(x), strict=True):
+    traced = trace(net, leaves, x, torch.arange(6) % 5, [plain_linear] * 2, with_input=False)
+    for ours, theirs in zip(traced.states, torch_net.states(x), strict=True):
         assert_close(ours, theirs)
-    assert_close(seen.logits, torch_net(x))
+    assert_close(traced.logits, torch_net(x))
     assert net.state_shape == (13, 12)
 
 
@@ -176,7 +177,7 @@ class TorchCNN(nn.Module):
         return self.head(F.adaptive_avg_pool2d(h, 1).flatten(1))
 
     def leaf(self, name):
-        """The tensor that one of our leaves stands for."""
+        """The tensor that corresponds to a leaf of walkback's network."""
         first, *rest = name.split(".")
         if first != "blocks":
             return getattr(getattr(self, first), rest[0])
@@ -234,7 +235,7 @@ def test_backprop_trains_small_cnn_as_torch_trains_its_modules():
 
 
 @pytest.mark.parametrize("make", [lambda r, d: Single(r, d, tiny.CPU), lambda r, d: Fleet([r], d, tiny.CPU)])
-def test_running_statistics_fit_the_weights_they_are_stored_with_in_a_shell_too(make):
+def test_running_statistics_fit_the_stored_weights_also_in_a_frozen_baseline(make):
     resolved = tiny.resolved("bp:shell=bp", arch=tiny.arch("small_cnn"))
     data = resolved.source.load(None)
     driver = make(resolved, data)
@@ -248,7 +249,7 @@ def test_running_statistics_fit_the_weights_they_are_stored_with_in_a_shell_too(
             assert f"first.{name}" not in found.moments
 
 
-def test_statistics_are_taken_over_full_batches_of_the_first_training_samples():
+def test_statistics_are_computed_over_full_batches_of_the_first_training_samples():
     resolved = tiny.resolved("bp", arch=tiny.arch("small_cnn"), batch=48)
     data = resolved.source.load(None)
     long = replace(data, train_x=data.train_x.repeat(200, 1, 1, 1), train_y=data.train_y.repeat(200))
@@ -268,7 +269,7 @@ def test_statistics_are_taken_over_full_batches_of_the_first_training_samples():
 # student_net and its teacher -----------------------------------------------------------------------------------------
 
 
-def test_student_net_by_hand():
+def test_student_net_equals_its_formula():
     net = ARCHS.get("student_net")(input_shape=(4,), classes=3, depth=2, d=5)
     p, draws = drawn(net)
     x = torch.randn(7, 4, generator=draws, dtype=torch.float64)
@@ -280,8 +281,8 @@ def test_student_net_by_hand():
     assert_close(net.forward(p, x), h @ p["head.weight"].T + p["head.bias"])
 
 
-def test_the_teacher_is_a_network_of_the_students_family():
-    """Its labels are those of a student_net whose head's bias centres the logits; each class is there."""
+def test_the_teacher_is_a_student_net():
+    """Its labels are those of a student_net whose head's bias centres the logits; no class is rare."""
     source = Teacher(train=3000, test=500)
     data = source.load(None)
     assert data.digest == source.load(None).digest != Teacher(train=3000, test=500, teacher_seed=1).load(None).digest
@@ -301,7 +302,7 @@ def test_the_teacher_is_a_network_of_the_students_family():
 
 
 @pytest.mark.parametrize("setting", ["dim=0", "labels=1", "train=0", "branch_std=0", "teacher_seed=-1"])
-def test_the_teacher_refuses_senseless_settings(setting):
+def test_the_teacher_refuses_invalid_settings(setting):
     with pytest.raises(InputError, match=setting.partition("=")[0]):
         tiny.resolved("bp", arch="student_net", data=f"teacher:{setting}")
 
@@ -315,17 +316,17 @@ def credits_on(resolved, rule_name, **knobs):
     x, y = (data.train_x[:9].double() / 255, data.train_y[:9])
     leaves, _ = drawn(resolved.net)
     state = {k: v.double() for k, v in rule.init(resolved.net, torch.Generator().manual_seed(1)).items()}
-    seen = trace(resolved.net, leaves, x, y, [plain_linear] * resolved.net.depth, with_input=False)
+    traced = trace(resolved.net, leaves, x, y, [plain_linear] * resolved.net.depth, with_input=False)
     rule = rule.bind({name: torch.tensor(value) for name, value in rule.knobs().items()})
-    return rule.credit(resolved.net, leaves, state, seen, {})[0], seen, state
+    return rule.credit(resolved.net, leaves, state, traced, {})[0], traced, state
 
 
 def test_dfa_broadcast_sums_over_the_tokens_to_the_projected_error_and_cls_puts_it_at_cls():
     resolved = tiny.resolved("dfa", arch=tiny.arch("vit_mini"))
-    spread, seen, state = credits_on(resolved, "dfa")
+    spread, traced, state = credits_on(resolved, "dfa")
     at_cls, _, _ = credits_on(resolved, "dfa", credit_tokens="cls")
     for layer, (wide, narrow) in enumerate(zip(spread, at_cls, strict=True)):
-        projected = torch.stack([state[f"B.{layer}"].T @ e for e in seen.error])
+        projected = torch.stack([state[f"B.{layer}"].T @ e for e in traced.error])
         assert_close(wide.sum(1), projected)
         assert torch.equal(wide, wide[:, :1].expand_as(wide))
         assert_close(narrow[:, 0], projected)
@@ -341,27 +342,29 @@ def test_fa_acts_token_by_token_and_a_cls_head_leaves_the_patches_without_credit
             assert_close(credit[3, 0], state[f"B.{layer}"] @ credits[layer + 1][3, 0])
 
 
-def test_fa_broadcast_sends_down_an_equal_share_of_all_tokens_credit_and_leaves_the_top_exact():
-    credits, seen, state = credits_on(tiny.resolved("fa", arch=tiny.arch("vit_mini")), "fa", credit_tokens="broadcast")
-    assert torch.equal(credits[-1], seen.top)
-    sent = seen.top.sum(1)
+def test_fa_broadcast_sends_each_token_an_equal_share_and_is_exact_at_the_top():
+    credits, traced, state = credits_on(
+        tiny.resolved("fa", arch=tiny.arch("vit_mini")), "fa", credit_tokens="broadcast"
+    )
+    assert torch.equal(credits[-1], traced.top)
+    sent = traced.top.sum(1)
     for layer in reversed(range(len(credits) - 1)):
         sent = sent @ state[f"B.{layer}"].T
         assert_close(credits[layer].sum(1), sent)
         assert torch.equal(credits[layer], credits[layer][:, :1].expand_as(credits[layer]))
 
 
-def test_fa_and_dfa_on_maps():
+def test_fa_mixes_channels_and_dfa_projects_to_whole_maps():
     resolved = tiny.resolved("fa", arch=tiny.arch("small_cnn"))
     credits, _, state = credits_on(resolved, "fa")
     for layer in range(resolved.net.depth):
         assert tuple(state[f"B.{layer}"].shape) == (4, 4)
         kernel = state[f"B.{layer}"][:, :, None, None]
         assert_close(credits[layer], F.conv2d(credits[layer + 1], kernel))
-    credits, seen, state = credits_on(resolved, "dfa")
+    credits, traced, state = credits_on(resolved, "dfa")
     assert direct_shape(resolved.net) == (4, 4 * 4 * 4)
     for layer, credit in enumerate(credits):
-        assert_close(credit[2].flatten(), state[f"B.{layer}"].T @ seen.error[2])
+        assert_close(credit[2].flatten(), state[f"B.{layer}"].T @ traced.error[2])
 
 
 def test_mixing_a_vector_and_projecting_to_it_are_plain_products():
@@ -374,63 +377,64 @@ def test_mixing_a_vector_and_projecting_to_it_are_plain_products():
 
 
 @pytest.mark.parametrize("method", ["fa", "dfa:credit_tokens=cls"])
-def test_a_stem_without_credit_is_left_alone_and_that_is_said(method):
+def test_a_stem_without_credit_is_not_trained_and_reported_as_skipped(method):
     resolved = tiny.resolved(method, arch=tiny.arch("vit_mini"), weight_decay=0.5, lr=0.1, dtype="float32")
     start, data = resolved.params(), resolved.source.load(None)
     for driver in (Single(resolved, data, tiny.CPU), Fleet([resolved], data, tiny.CPU)):
         (found,) = tiny.train(driver, 2)
         kept = {name for name, leaf in start.items() if torch.equal(found.params[name], leaf)}
         assert kept == {"stem.patch.weight", "stem.patch.bias", "stem.pos"}
-    subject = OwnSubject(resolved.net, start, resolved.rule, resolved.state())
-    assert subject.skipped == ("stem not trained: the method gives stem.patch and stem.pos no credit",)
+    subject = NetworkSubject(resolved.net, start, resolved.rule, resolved.state())
+    (reason,) = subject.skipped
+    assert reason.startswith("stem not trained")
+    assert "stem.patch and stem.pos" in reason
     assert subject.double().skipped == subject.skipped
 
 
 @pytest.mark.parametrize("method", ["bp", "dfa", "fa:credit_tokens=broadcast"])
-def test_a_stem_with_credit_is_trained_and_nothing_is_said(method):
+def test_a_stem_with_credit_is_trained_and_nothing_is_skipped(method):
     resolved = tiny.resolved(method, arch=tiny.arch("vit_mini"))
     (found,) = tiny.train(Single(resolved, resolved.source.load(None), tiny.CPU), 1)
     assert not any(torch.equal(found.params[name], leaf) for name, leaf in resolved.params().items())
-    assert OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state()).skipped == ()
+    assert NetworkSubject(resolved.net, resolved.params(), resolved.rule, resolved.state()).skipped == ()
 
 
-def test_what_is_not_defined_is_refused_with_a_sentence():
-    with pytest.raises(InputError, match=r"'sham' is not defined on 'small_cnn': .*the blocks have none"):
+def test_rules_and_settings_not_defined_on_a_network_are_refused():
+    with pytest.raises(InputError, match=r"'sham'.*'small_cnn'.*Linears"):
         tiny.resolved("sham", arch=tiny.arch("small_cnn"))
     for net in ("resmlp", "small_cnn"):
-        with pytest.raises(InputError, match="credit_tokens=cls chooses among tokens"):
+        with pytest.raises(InputError, match="credit_tokens=cls"):
             tiny.resolved("dfa:credit_tokens=cls", arch=tiny.arch(net))
-        with pytest.raises(InputError, match="credit_tokens=broadcast chooses among tokens"):
+        with pytest.raises(InputError, match="credit_tokens=broadcast"):
             tiny.resolved("fa:credit_tokens=broadcast", arch=tiny.arch(net))
     with pytest.raises(InputError, match="convolves images"):
         tiny.resolved("bp", arch="small_cnn", data=tiny.DATA)
 
 
-# What others build on ------------------------------------------------------------------------------------------------
+# Properties of all networks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ARCHS.names())
-def test_the_linears_inside_a_block_are_those_it_says(name):
-    net = ARCHS.get(name)(input_shape=SHAPES[name], classes=10)
+def test_the_linears_applied_inside_a_block_are_its_block_linears(name):
+    net = ARCHS.get(name)(input_shape=(3, 32, 32) if tiny.needs_images(name) else (64,), classes=10)
     leaves = net.init(torch.Generator().manual_seed(0))
-    called = []
+    applied = []
 
-    def listen(name, x, weight, bias):
-        called.append((name, x.shape[-1], weight.shape[0]))
+    def record(name, x, weight, bias):
+        applied.append((name, x.shape[-1], weight.shape[0]))
         assert weight is leaves[f"blocks.0.{name}.weight"]
         return F.linear(x, weight, bias)
 
     h = net.stem({n.removeprefix("stem."): v for n, v in leaves.items()}, torch.zeros(2, *net.input_shape))
     assert h.shape == (2, *net.state_shape)
-    net.branch({n.removeprefix("blocks.0."): v for n, v in leaves.items()}, h, listen)
-    assert tuple(called) == net.block_linears
+    net.branch({n.removeprefix("blocks.0."): v for n, v in leaves.items()}, h, record)
+    assert tuple(applied) == net.block_linears
     assert net.features == {"vector": h.shape[-1], "tokens": h.shape[-1], "maps": h.shape[1]}[net.kind]
 
 
-@pytest.mark.parametrize("name", ARCHS.names())
-def test_a_step_is_counted_without_running_it(name):
-    """Backprop's products are six operations for each multiplication of the forward pass; four in the stem."""
-    data = "cifar10" if len(SHAPES[name]) == 3 else "teacher"
+@pytest.mark.parametrize(("name", "data"), COUNTED.items())
+def test_the_operations_of_a_step_are_counted_without_running_it(name, data):
+    """Backprop needs six operations for each multiplication of the forward pass; four in the stem."""
     resolved = tiny.resolved("bp", arch=name, data=data, dtype="float32", batch=128)
     count = count_step(resolved)
     net, leaves = resolved.net, resolved.params()

@@ -1,4 +1,4 @@
-"""Our AdamW and schedule against torch's own, used the plain way."""
+"""Our AdamW and cosine schedule against torch's own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_adamw_equals_torchs_own_with_a_changing_rate():
         torch.testing.assert_close(own, leaf.detach(), rtol=1e-12, atol=1e-14)
 
 
-def test_adamw_updates_a_stack_as_its_members():
+def test_adamw_updates_a_stack_of_models_as_each_model_alone():
     stack = {"a": draws(1, 3, 4)}
     members = [{"a": stack["a"][row].clone()} for row in range(3)]
     together = AdamW(stack, weight_decay=0.1)

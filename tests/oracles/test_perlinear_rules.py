@@ -1,4 +1,4 @@
-"""Per-Linear feedback: equal to backprop where the feedback is the weight, formed by hand where it is not."""
+"""Per-Linear feedback: equal to backprop if the feedback is the transposed weight, else equal to its formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walkback.credit.perlinear_rule import keys
 from walkback.credit.rule import transport
 from walkback.credit.rules.kp import follow
 from walkback.credit.trace import trace
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Network, part, plain_linear
 from walkback.training.fleet import Fleet
 from walkback.training.optimisers import cosine
@@ -29,7 +29,7 @@ SIGNED = ["usf", "frsf", "brsf"]
 
 @dataclass(frozen=True)
 class Wide(Network):
-    """Blocks of two Linears that are not square; for sizes only."""
+    """Blocks of two Linears that are not square, to test the shapes of feedback; it cannot be run."""
 
     d: int = 20
 
@@ -54,7 +54,7 @@ class NoLinears(Wide):
 
 
 def case(name: str, **settings):
-    """A rule on the tiny network, with worn parameters of which some are negative and some positive."""
+    """A rule on the tiny network, with random parameters of both signs."""
     resolved = tiny.resolved(name, **settings)
     data = resolved.source.load(None)
     draws = torch.Generator().manual_seed(5)
@@ -64,15 +64,15 @@ def case(name: str, **settings):
 
 def credits_of(resolved, params, state, noise, x, y):
     linears = resolved.rule.linears(resolved.net, state, noise)
-    seen = trace(resolved.net, params, x, y, linears, with_input=True)
-    return seen, resolved.rule.credit(resolved.net, params, state, seen, noise)[0]
+    traced = trace(resolved.net, params, x, y, linears, with_input=True)
+    return traced, resolved.rule.credit(resolved.net, params, state, traced, noise)[0]
 
 
 def bp_of(resolved, params, x, y):
     return transport(trace(resolved.net, params, x, y, [plain_linear] * resolved.net.depth, with_input=True))
 
 
-def held(resolved, params, kind):
+def transposed_weight_state(resolved, params, kind):
     """State and noise that make the rule's feedback the transposed weight."""
     leaves = {key: params[f"blocks.{key}.weight"].mT for key, _, _ in keys(resolved.net)}
     made = {
@@ -87,18 +87,18 @@ def held(resolved, params, kind):
 @pytest.mark.parametrize("name", NAMES)
 def test_with_the_transposed_weight_as_feedback_it_equals_bp(name):
     resolved, params, x, y = case(name)
-    if name == "usf":  # Its feedback is the weight where every weight has the one magnitude it knows.
+    if name == "usf":  # Its feedback is the weight if all weights have the magnitude 1 / sqrt(fan_out).
         for key, _, fan_out in keys(resolved.net):
             params[f"blocks.{key}.weight"] = params[f"blocks.{key}.weight"].sign() / math.sqrt(fan_out)
-    seen, credits = credits_of(resolved, params, *held(resolved, params, name), x, y)
+    traced, credits = credits_of(resolved, params, *transposed_weight_state(resolved, params, name), x, y)
     for found, expected in zip(credits, bp_of(resolved, params, x, y), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
     truth = grad(lambda leaves: F.cross_entropy(resolved.net.forward(leaves, x), y))(params)
-    assert tiny.distance(local.gradients(seen, credits, "output", None, "sum"), truth) < 1e-12
+    assert tiny.distance(local.gradients(traced, credits, "output", None, "sum"), truth) < 1e-12
 
 
 def by_hand(resolved, params, matrices, x, y):
-    """Credits and W1's and W2's gradients with these matrices [fan_in, fan_out] on the way back, written out."""
+    """Credits and the gradients of W1 and W2 with these feedback matrices [fan_in, fan_out], written out."""
     states = [resolved.net.stem(part(params, "stem"), x)]
     for block in range(resolved.net.depth):
         states.append(states[-1] + resolved.net.branch(part(params, f"blocks.{block}"), states[-1]))
@@ -120,8 +120,8 @@ def by_hand(resolved, params, matrices, x, y):
     return credits, gradients
 
 
-def used(name, resolved, params, state, noise):
-    """The matrices the definition names."""
+def feedback_matrices(name, resolved, params, state, noise):
+    """The feedback matrices of the rule's definition."""
     found = {}
     for key, _, fan_out in keys(resolved.net):
         signs = params[f"blocks.{key}.weight"].T.sign()
@@ -135,19 +135,19 @@ def used(name, resolved, params, state, noise):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_credits_and_weight_gradients_are_those_formed_by_hand(name):
+def test_credits_and_weight_gradients_equal_the_formula(name):
     resolved, params, x, y = case(name)
     state, noise = resolved.state(), resolved.noise(0, 0)
-    seen, credits = credits_of(resolved, params, state, noise, x, y)
-    expected, gradients = by_hand(resolved, params, used(name, resolved, params, state, noise), x, y)
+    traced, credits = credits_of(resolved, params, state, noise, x, y)
+    expected, gradients = by_hand(resolved, params, feedback_matrices(name, resolved, params, state, noise), x, y)
     for found, right in zip(credits, expected, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-14)
-    made = local.gradients(seen, credits, "output", None, "sum")
+    made = local.gradients(traced, credits, "output", None, "sum")
     assert tiny.distance({n: made[n] for n in gradients}, gradients) < 1e-10
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_top_credit_is_exact_and_those_below_are_not(name):
+def test_only_the_top_credit_is_exact(name):
     resolved, params, x, y = case(name)
     _, credits = credits_of(resolved, params, resolved.state(), resolved.noise(0, 0), x, y)
     truth = bp_of(resolved, params, x, y)
@@ -157,7 +157,7 @@ def test_the_top_credit_is_exact_and_those_below_are_not(name):
 
 
 @pytest.mark.parametrize("name", SIGNED)
-def test_after_training_the_signs_used_are_those_of_the_weights_as_they_are_now(name):
+def test_after_training_the_feedback_has_the_signs_of_the_current_weights(name):
     resolved = tiny.resolved(name, lr=0.03, epochs=4)
     data = resolved.source.load(None)
     start = resolved.params()
@@ -171,16 +171,16 @@ def test_after_training_the_signs_used_are_those_of_the_weights_as_they_are_now(
     }
     assert all(signs.sum() >= 3 for signs in flipped.values())
     _, credits = credits_of(resolved, end.params, end.state, noise, x, y)
-    now, _ = by_hand(resolved, end.params, used(name, resolved, end.params, end.state, noise), x, y)
-    then, _ = by_hand(resolved, end.params, used(name, resolved, start, end.state, noise), x, y)
+    now, _ = by_hand(resolved, end.params, feedback_matrices(name, resolved, end.params, end.state, noise), x, y)
+    then, _ = by_hand(resolved, end.params, feedback_matrices(name, resolved, start, end.state, noise), x, y)
     for layer in range(resolved.net.depth):
         torch.testing.assert_close(credits[layer], now[layer], rtol=1e-9, atol=1e-14)
         assert (credits[layer] - then[layer]).norm() > 0.1 * credits[layer].norm()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_feedback_has_its_shape_and_one_size_for_all_rules(name):
-    """Root mean square 1/sqrt(fan_out), so that a Linear keeps a random credit's length on average."""
+def test_feedback_has_its_shape_and_the_same_rms_for_all_rules(name):
+    """Root mean square 1/sqrt(fan_out), so that a Linear preserves the length of a random credit on average."""
     net, rule = Wide(input_shape=(3,), classes=4, depth=3), RULES.get(name)()
     params = net.init(torch.Generator().manual_seed(0))
     state = rule.init(net, torch.Generator().manual_seed(1))
@@ -198,7 +198,7 @@ def test_feedback_has_its_shape_and_one_size_for_all_rules(name):
         )
 
 
-def test_frsf_keeps_its_magnitudes_and_brsf_draws_them_anew_each_step():
+def test_frsf_stores_its_magnitudes_and_brsf_redraws_them_each_step():
     fixed, fresh = tiny.resolved("frsf"), tiny.resolved("brsf")
     assert fixed.noise(0, 0) == {}
     assert fresh.state() == {}
@@ -227,7 +227,7 @@ def drivers(resolved_runs, data):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_kp_starting_at_the_weights_stays_there_to_the_bit_and_trains_like_bp(dtype):
+def test_kp_feedback_that_starts_equal_to_the_weights_stays_equal_and_trains_like_bp(dtype):
     resolved, other = (tiny.resolved("kp", seeds=seed, dtype=dtype, weight_decay=0.3, lr=0.02) for seed in (1, 2))
     data = resolved.source.load(None)
     bp = tiny.resolved("bp", dtype=dtype, weight_decay=0.3, lr=0.02)
@@ -235,16 +235,16 @@ def test_kp_starting_at_the_weights_stays_there_to_the_bit_and_trains_like_bp(dt
     for driver in drivers([resolved, other], data):
         snapshots = driver.snapshots()
         for index, shot in enumerate(snapshots):
-            snapshots[index] = replace(shot, state=held(resolved, shot.params, "kp")[0])
+            snapshots[index] = replace(shot, state=transposed_weight_state(resolved, shot.params, "kp")[0])
         driver.restore(snapshots)
         end = tiny.train(driver, 2)[0]
         assert not tiny.same_bits(end.params, resolved.params())
-        assert tiny.same_bits(end.state, held(resolved, end.params, "kp")[0])
+        assert tiny.same_bits(end.state, transposed_weight_state(resolved, end.params, "kp")[0])
         if dtype == "float64":
             assert tiny.distance(end.params, expected.params) < 1e-9
 
 
-def test_kp_contracts_to_the_weights_by_the_decay_alone():
+def test_the_gap_between_kp_feedback_and_weights_shrinks_by_the_decay_alone():
     resolved, other = (tiny.resolved("kp", seeds=seed, weight_decay=2.0, lr=0.05) for seed in (1, 2))
     data = resolved.source.load(None)
     steps = 2 * (resolved.source.train_size // resolved.config.batch)
@@ -252,10 +252,10 @@ def test_kp_contracts_to_the_weights_by_the_decay_alone():
         1 - cosine(resolved.config.lr, done, steps) * resolved.config.weight_decay for done in range(steps)
     )
     assert 0.4 < factor < 0.7
-    first, truth = resolved.state(), held(resolved, resolved.params(), "kp")[0]
+    first, truth = resolved.state(), transposed_weight_state(resolved, resolved.params(), "kp")[0]
     for driver in drivers([resolved, other], data):
         end = tiny.train(driver, 2)[0]
-        now = held(resolved, end.params, "kp")[0]
+        now = transposed_weight_state(resolved, end.params, "kp")[0]
         for name in first:
             torch.testing.assert_close(
                 end.state[name] - now[name], factor * (first[name] - truth[name]), rtol=1e-9, atol=1e-12
@@ -263,16 +263,16 @@ def test_kp_contracts_to_the_weights_by_the_decay_alone():
 
 
 def test_kp_feedback_of_frozen_blocks_does_not_move():
-    shell, free = (tiny.resolved(text, weight_decay=0.5, lr=0.1) for text in ("kp:shell=method", "kp"))
-    data = shell.source.load(None)
-    beside, moved = tiny.train(Fleet([shell, free], data, tiny.CPU), 2)
-    (alone,) = tiny.train(Single(shell, data, tiny.CPU), 2)
-    assert tiny.same_bits(alone.state, shell.state())
-    assert tiny.same_bits(beside.state, shell.state())
-    assert not any(torch.equal(leaf, moved.state[name]) for name, leaf in shell.state().items())
+    frozen, free = (tiny.resolved(text, weight_decay=0.5, lr=0.1) for text in ("kp:shell=method", "kp"))
+    data = frozen.source.load(None)
+    in_fleet, moved = tiny.train(Fleet([frozen, free], data, tiny.CPU), 2)
+    (alone,) = tiny.train(Single(frozen, data, tiny.CPU), 2)
+    assert tiny.same_bits(alone.state, frozen.state())
+    assert tiny.same_bits(in_fleet.state, frozen.state())
+    assert not any(torch.equal(leaf, moved.state[name]) for name, leaf in frozen.state().items())
 
 
-def test_following_is_decay_and_increment():
+def test_follow_applies_decay_and_increment():
     draws = torch.Generator().manual_seed(0)
     feedback, before, increment = (torch.randn(4, 6, generator=draws, dtype=torch.float64) for _ in range(3))
     decay = torch.tensor(0.02, dtype=torch.float64)
@@ -281,12 +281,12 @@ def test_following_is_decay_and_increment():
     assert torch.equal(follow(feedback, before, before, decay), feedback)
 
 
-def test_other_magnitudes_of_frsf_are_no_null():
-    """They come with the weights' signs, so they align as well as its own: nothing to hold its alignment against."""
+def test_fresh_magnitudes_of_frsf_are_not_used_as_a_null():
+    """They still have the signs of the weights, so they align as well as the stored ones and give no chance level."""
     resolved = tiny.resolved("frsf")
-    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
+    subject = NetworkSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     assert subject.fresh_state(0) is None
     assert any(sentence.startswith("fresh feedback: ") for sentence in subject.skipped)
-    own = OwnSubject(resolved.net, resolved.params(), tiny.resolved("kp").rule, tiny.resolved("kp").state())
+    own = NetworkSubject(resolved.net, resolved.params(), tiny.resolved("kp").rule, tiny.resolved("kp").state())
     assert own.fresh_state(0) is not None
     assert own.skipped == ()

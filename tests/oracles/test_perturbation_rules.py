@@ -1,4 +1,4 @@
-"""Node perturbation and forward gradient: what one draw gives, what many draws average to, and how noisy that is."""
+"""Node perturbation and forward gradient: single draws, averages over draws, and their noise."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def case(arch, count=12, dtype="float64", **settings):
 
 def estimates(rule, net, params, x, y, seed=0):
     """Credits, the gradient, and the directions [n, draws, *state] of each layer."""
-    seen = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+    traced = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
     noise = {n: v.to(x.dtype) for n, v in rule.draw(net, len(y), torch.Generator().manual_seed(seed)).items()}
-    return rule.credit(net, params, {}, seen, noise)[0], transport(seen), noise[XI].unbind(2)
+    return rule.credit(net, params, {}, traced, noise)[0], transport(traced), noise[XI].unbind(2)
 
 
 def along(gradient, xi):
@@ -62,16 +62,16 @@ def test_node_perturbation_becomes_the_forward_gradient_as_its_step_goes_to_zero
     assert gaps[-1].max() < 1e-3
 
 
-def test_the_curvature_error_is_odd_and_leaves_the_average():
-    """Over xi and -xi together node perturbation's error is of second order: the bias is, though one draw's is not."""
+def test_the_first_order_error_is_odd_and_cancels_in_the_average():
+    """Averaged over xi and -xi, the error of node perturbation is of second order; for one draw, of first order."""
     net, params, x, y = case(tiny.arch("resmlp"))
-    seen = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+    traced = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
     xi = NP().draw(net, len(y), torch.Generator().manual_seed(0))[XI].double()
     both = {XI: torch.cat([xi, -xi], 1)}
-    exact, _ = FG(draws=2).credit(net, params, {}, seen, both)
+    exact, _ = FG(draws=2).credit(net, params, {}, traced, both)
     gaps = []
     for sigma in (1e-1, 1e-2):
-        credits, _ = NP(sigma=sigma, draws=2).credit(net, params, {}, seen, both)
+        credits, _ = NP(sigma=sigma, draws=2).credit(net, params, {}, traced, both)
         gaps.append(torch.stack([(a - b).norm() / b.norm() for a, b in zip(credits, exact, strict=True)]))
     order = (gaps[0] / gaps[1]).log10()
     assert ((order > 1.8) & (order < 2.2)).all(), order
@@ -79,7 +79,7 @@ def test_the_curvature_error_is_odd_and_leaves_the_average():
 
 @pytest.mark.parametrize("rule", [FG, lambda draws: NP(draws=draws, sigma=1e-4)])
 @pytest.mark.parametrize("draws", [16, 64, 256])
-def test_the_average_over_draws_is_unbiased_and_as_noisy_as_it_must_be(rule, draws):
+def test_the_average_over_draws_is_unbiased_with_the_predicted_noise(rule, draws):
     """Along g it has length 1 on average, its square is 1 + (d + 1)/N, and its cosine 1 / sqrt(1 + (d + 1)/N)."""
     net, params, x, y = case("resmlp:d=32,depth=2", count=96)
     d = 32
@@ -97,22 +97,22 @@ def test_the_average_over_draws_is_unbiased_and_as_noisy_as_it_must_be(rule, dra
     # The law is a ratio of averages; the average of ratios differs from it by a term of order 1/N and 1/d.
     law = (1 + (d + 1) / draws) ** -0.5
     assert (cosine.mean() - law).abs() < error(cosine) + law / min(d, draws) / 2
-    # What is left over from the gradient averages out: shared over samples it is no direction.
+    # The component orthogonal to the gradient averages out over samples: it has no preferred direction.
     rest = (a - share[:, None] * g) / scale[:, None]
     assert rest.mean(0).norm() < 4 * (rest.norm(dim=-1).square().mean() / len(rest)) ** 0.5
 
 
-def test_a_grown_stream_does_not_swallow_the_shake():
+def test_the_perturbation_is_not_lost_in_rounding_of_large_states():
     """With |h| near 1e5 in float32 the relative step still measures the slope; an absolute one measures nothing."""
     net, params, x, y = case("resmlp:d=32", count=64, dtype="float32", data="prototypes", batch=64)
     params |= {n: 3e4 * v for n, v in params.items() if n.startswith("stem.")}
-    seen = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
-    assert all(3e4 < h.norm(dim=-1).mean() < 3e5 for h in seen.states)
+    traced = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True)
+    assert all(3e4 < h.norm(dim=-1).mean() < 3e5 for h in traced.states)
     exact, _, _ = estimates(FG(), net, params, x, y)
     credits, _, _ = estimates(NP(), net, params, x, y)
     for credit, wanted in zip(credits, exact, strict=True):
         assert (credit - wanted).norm() / wanted.norm() < 0.1
-    size = seen.states[0].square().mean().sqrt().item()
+    size = traced.states[0].square().mean().sqrt().item()
     lost, _, _ = estimates(NP(sigma=1e-3 / size), net, params, x, y)
     assert all((a - b).norm() / b.norm() > 1 for a, b in zip(lost, exact, strict=True))
 
@@ -121,16 +121,16 @@ def test_confident_samples_keep_their_credit_in_float32():
     net, params, x, y = case(tiny.arch("resmlp"), dtype="float32")
     params = {n: 60 * v if n.startswith("head.out") else v for n, v in params.items()}
     y = net.forward(params, x).argmax(-1)
-    sure = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True).losses < 1e-6
-    assert sure.any()
+    confident = trace(net, params, x, y, [plain_linear] * net.depth, with_input=True).losses < 1e-6
+    assert confident.any()
     credits, _, _ = estimates(NP(sigma=1e-3), net, params, x, y)
     exact, _, _ = estimates(FG(), net, params, x, y)
     for credit, wanted in zip(credits, exact, strict=True):
         gaps = (credit - wanted).norm(dim=-1) / wanted.norm(dim=-1)
-        assert gaps[sure].median() < 0.05
+        assert gaps[confident].median() < 0.05
 
 
-def test_a_state_of_zeros_is_shaken_all_the_same():
+def test_a_state_of_zeros_is_perturbed_too():
     net, params, x, y = case(tiny.arch("resmlp"))
     params |= {n: torch.zeros_like(v) for n, v in params.items() if n.startswith("stem.")}
     credits, _, _ = estimates(NP(sigma=1e-6), net, params, x, y)
@@ -138,7 +138,7 @@ def test_a_state_of_zeros_is_shaken_all_the_same():
 
 
 @pytest.mark.parametrize("name", ["node_perturbation", "forward_gradient"])
-def test_what_it_is_not_defined_for_is_refused_with_a_sentence(name):
+def test_unsupported_networks_and_invalid_settings_are_refused(name):
     with pytest.raises(InputError, match="statistics of the batch"):
         tiny.resolved(name, arch=tiny.arch("small_cnn"))
     for bad in ("draws=0", *(["sigma=0", "sigma=-1"] if name == "node_perturbation" else [])):

@@ -1,4 +1,4 @@
-"""Lets studies' tests plant measurements, and shares one folder of real runs between the slow ones."""
+"""Puts tests/unit on the path, for made-up measurements, and shares one folder of trained runs between slow tests."""
 
 import sys
 from collections.abc import Callable
@@ -11,18 +11,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable:
-    """Carries a study out at smoke scale and returns its story: `story = smoke("primary-audit")`."""
+    """A function that runs a study at smoke scale and returns its report: `smoke("primary-audit")`."""
     from walkback.runs.train_runs import ProgressListener, TrainOptions
     from walkback_papers.run_studies import run_studies, studies_of
     from walkback_papers.scale import SMOKE
 
     out = tmp_path_factory.mktemp("studies")
 
-    def carry_out(name: str):
+    def run_study(name: str):
         done = run_studies(studies_of([name]), SMOKE, TrainOptions(out=out, device="cpu"), ProgressListener())
         assert done.unfinished == 0
         (study_report,) = done.study_reports
         assert (out / name / "index.html").is_file()
         return study_report
 
-    return carry_out
+    return run_study

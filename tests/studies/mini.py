@@ -1,4 +1,4 @@
-"""Two small studies for tests of the framework: seconds of training, and something of everything a study can have."""
+"""Two small studies for tests of the framework: they train for seconds and use every part a study can have."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SCALE = Scale(
     functional_samples=256,
     words="as small as it gets",
 )
-HEADS = ("method", "accuracy", "shell", "Γ (A1)", "D1 first", "three", "loss of epoch 1")
+HEADS = ("method", "accuracy", "frozen baseline", "aggregate cosine Γ", "D1 first", "three", "loss of epoch 1")
 
 
 class Mini(Study):
-    """Backprop and DFA, one of them looked at closely and in finite steps."""
+    """Backprop and DFA; DFA is also measured after some epochs and in finite steps."""
 
     name = "mini"
     methods: tuple[str, ...] = ("bp", "dfa")
@@ -51,7 +51,7 @@ class Mini(Study):
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         methods = results.by_method(self.runs(scale))
         cases = [case for found in methods.values() for case in found]
-        (looked_at,) = results.cases(scale.runs(["dfa"]))
+        (dfa_case,) = results.cases(scale.runs(["dfa"]))
         rows = tuple(
             (
                 Cell(method_label(method)),
@@ -68,8 +68,8 @@ class Mini(Study):
             Series(method_label(method), range(1, 4), [row["test_acc"] for row in found[0].log])
             for method, found in methods.items()
         )
-        early = [float(looked_at.close(epoch).arrays["grad_norm"][-1].mean()) for epoch in (1, 2)]
-        rho = float(looked_at.functional.arrays["rho"].mean())
+        early = [float(dfa_case.measurements_after(epoch).arrays["grad_norm"][-1].mean()) for epoch in (1, 2)]
+        rho = float(dfa_case.functional.arrays["rho"].mean())
         verdicts = tuple((found[0].report.verdict,) for found in methods.values())
         plots = (
             Plot("Accuracy", "epoch", "test accuracy", curves, levels={"chance": 0.25}),
@@ -81,14 +81,21 @@ class Mini(Study):
             "Does the framework work?",
             scale,
             cases,
-            [Finding("Finite steps were taken.", abs(rho) <= 1, f"ρ = {rho:+.3f}; early gradients {early[0]:.3g}.")],
+            [
+                Finding(
+                    "finite-steps",
+                    "Finite steps were taken.",
+                    abs(rho) <= 1,
+                    f"ρ = {rho:+.3f}; early gradients {early[0]:.3g}.",
+                )
+            ],
             tables=[Table("table", "All of it", HEADS, rows, caption(scale, cases))],
             figures=[Figure("figure", "Curves", plots, caption(scale, cases))],
         )
 
 
 class Other(Mini):
-    """Shares two of its runs with the first, and looks at another seed of one."""
+    """Shares two of its runs with the first study and has one run of another seed."""
 
     name = "other"
     methods = ("dfa", "fa")

@@ -1,4 +1,4 @@
-"""Which rules raise Mode 1, and whose credit shrinks: decided by the planted numbers."""
+"""The size of the credit: which rules are in Mode 1, and whose credit shrinks, with planted numbers."""
 
 import shutil
 from pathlib import Path
@@ -6,46 +6,51 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_measurements import changed, fake
-from planted import Bed, cells, holds, reading
+from planted import PlantedRuns, cells, holds, log_row
 
 from walkback_papers.scale import METHODS, PAPER, RAW, SMOKE
-from walkback_papers.studies.credit_scale import LABEL_ONLY, STUDY, looked_at
+from walkback_papers.studies.credit_scale import LABEL_ONLY, STUDY, measured_epochs
 
-EPOCHS = looked_at(SMOKE)
+EPOCHS = measured_epochs(SMOKE)
 EXPLODED = {"growth": 200.0, "grad": 1e-9}
 QUIET = {"growth": 2.0, "grad": 1e-4}
 (RAW_DFA,) = RAW
 
 
-def seen(error: float, credit: float, **look):
-    taken = fake(cosines=[0.1] * 5, groups=2, **look)
+def with_sizes(error: float, credit: float, **measured):
+    """Measurements with these norms of error and credit."""
+    made = fake(cosines=[0.1] * 5, groups=2, **measured)
     return changed(
-        taken,
+        made,
         error_norm=np.full(256, error),
         credit_norm=np.full((5, 256), credit),
     )
 
 
-def plant(bed: Bed, method: str, state: dict[str, float], shrinks: float = 1.0, data: str | None = None) -> None:
-    """A rule whose error and credit fall to `shrinks` of what they were by the last epoch."""
+def plant(
+    planted_runs: PlantedRuns, method: str, state: dict[str, float], shrinks: float = 1.0, data: str | None = None
+) -> None:
+    """Plant a rule whose error and credit are `shrinks` times their first size at the last epoch."""
     configs = SMOKE.runs([method], data=data)
-    close = {epoch: seen(0.8, 4.0, **QUIET) for epoch in EPOCHS[:-1]}
-    close[EPOCHS[-1]] = seen(0.8 * shrinks, 4.0 * shrinks, **state)
-    log = [reading(epoch, **(QUIET if epoch < 3 else state)) for epoch in range(1, EPOCHS[-1] + 1)]
+    measured_after = {epoch: with_sizes(0.8, 4.0, **QUIET) for epoch in EPOCHS[:-1]}
+    measured_after[EPOCHS[-1]] = with_sizes(0.8 * shrinks, 4.0 * shrinks, **state)
+    log = [log_row(epoch, **(QUIET if epoch < 3 else state)) for epoch in range(1, EPOCHS[-1] + 1)]
     shell = 0.3 if data is None else None
-    bed.plant(configs, shell=shell, look=close[EPOCHS[-1]], log=log, close=close)
+    planted_runs.plant(
+        configs, shell=shell, measured=measured_after[EPOCHS[-1]], log=log, measured_after=measured_after
+    )
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory) -> Path:
-    """As our claim has it."""
+    """A folder of runs planted as the study's claim says."""
     folder = tmp_path_factory.mktemp("planted")
-    bed = Bed(folder)
-    plant(bed, METHODS["DFA"], EXPLODED)
-    plant(bed, RAW_DFA, QUIET, shrinks=0.25)
+    planted_runs = PlantedRuns(folder)
+    plant(planted_runs, METHODS["DFA"], EXPLODED)
+    plant(planted_runs, RAW_DFA, QUIET, shrinks=0.25)
     for method in LABEL_ONLY:
-        plant(bed, method, EXPLODED)
-    plant(bed, RAW_DFA, EXPLODED, data=shuffled())
+        plant(planted_runs, method, EXPLODED)
+    plant(planted_runs, RAW_DFA, EXPLODED, data=shuffled())
     return folder
 
 
@@ -53,17 +58,17 @@ def shuffled() -> str:
     return f"{SMOKE.places['resmlp'].data},shuffled=true"
 
 
-def told(planted: Path, tmp_path: Path, *change):
+def make_report(planted: Path, tmp_path: Path, *change):
     shutil.copytree(planted, tmp_path, dirs_exist_ok=True)
-    bed = Bed(tmp_path)
+    planted_runs = PlantedRuns(tmp_path)
     if change:
-        plant(bed, *change)
-    return STUDY.report_results(bed.results(), SMOKE)
+        plant(planted_runs, *change)
+    return STUDY.report_results(planted_runs.results(), SMOKE)
 
 
-def test_as_our_claim_has_it(planted, tmp_path):
-    study_report = told(planted, tmp_path)
-    # Random labels leave raw DFA's error as large as it was: that it then explodes contradicts "only".
+def test_the_claimed_pattern(planted, tmp_path):
+    study_report = make_report(planted, tmp_path)
+    # On random labels raw DFA's error keeps its size and raw DFA is in Mode 1, which refutes "only".
     assert [found.holds for found in study_report.findings] == [True, True, True, False, True, True]
     assert cells(study_report, "sizes", "‖a‖, last over first")["DFA raw"] == "0.25"
     assert cells(study_report, "sizes", "‖e‖, last")["DFA raw"] == "0.200 ± 0.000"
@@ -73,25 +78,25 @@ def test_as_our_claim_has_it(planted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words", "expected"),
+    ("change", "finding_id", "expected"),
     [
-        ((METHODS["DFA"], QUIET), "length 1", False),
-        ((METHODS["DFA"], QUIET), "keeps its size is enough", False),
-        ((METHODS["DFA"], {"growth": 200.0, "grad": 1e-4}), "length 1", False),  # D1 alone is not Mode 1.
-        ((RAW_DFA, EXPLODED), "as it is does not", False),
-        ((RAW_DFA, QUIET, 1.5), "error shrinks", False),
-        ((RAW_DFA, QUIET, 0.95), "error shrinks", False),
-        ((RAW_DFA, QUIET, 1.0, shuffled()), "cannot shrink is enough", False),
-        ((RAW_DFA, QUIET, 1.0, shuffled()), "only by rules", True),
+        ((METHODS["DFA"], QUIET), "unit-error-mode-1", False),
+        ((METHODS["DFA"], QUIET), "constant-credit-suffices", False),
+        ((METHODS["DFA"], {"growth": 200.0, "grad": 1e-4}), "unit-error-mode-1", False),  # D1 alone is not Mode 1.
+        ((RAW_DFA, EXPLODED), "raw-error-not-mode-1", False),
+        ((RAW_DFA, QUIET, 1.5), "raw-error-shrinks", False),
+        ((RAW_DFA, QUIET, 0.95), "raw-error-shrinks", False),
+        ((RAW_DFA, QUIET, 1.0, shuffled()), "constant-error-suffices", False),
+        ((RAW_DFA, QUIET, 1.0, shuffled()), "mode-1-needs-constant-credit", True),
     ],
 )
-def test_a_finding_turns_with_its_numbers(planted, tmp_path, change, words, expected):
-    assert holds(told(planted, tmp_path, *change), words) is expected
+def test_findings_depend_on_the_planted_numbers(planted, tmp_path, change, finding_id, expected):
+    assert holds(make_report(planted, tmp_path, *change), finding_id) is expected
 
 
-def test_looks_double_and_end_with_the_last_epoch():
-    assert looked_at(SMOKE) == (1, 2, 4, 8, 12)
-    assert looked_at(PAPER) == (1, 2, 4, 8, 16, 32, 64, 100)
+def test_measured_epochs_double_and_include_the_last():
+    assert measured_epochs(SMOKE) == (1, 2, 4, 8, 12)
+    assert measured_epochs(PAPER) == (1, 2, 4, 8, 16, 32, 64, 100)
 
 
 def test_random_labels_get_no_verdict_and_no_baseline():
@@ -107,4 +112,4 @@ def test_at_smoke_scale_credit_that_never_shrinks_explodes(smoke):
     growth = {row[0].text: row[2].value for row in study_report.tables[1].rows}
     assert growth["sDFA"] > 50 > growth["DFA raw"]
     assert growth["DRTP"] > 50
-    assert holds(study_report, "error shrinks") is True
+    assert holds(study_report, "raw-error-shrinks") is True

@@ -1,9 +1,9 @@
-"""Strategies on planted cases: the published audits, and what a change of one case does to the claims."""
+"""Decision utility: strategies on the published audits, and on audits with one case changed."""
 
 from __future__ import annotations
 
 import pytest
-from planted import Bed, cells, holds, plant_all
+from planted import PlantedRuns, cells, holds, plant_all
 
 from walkback.judge.threshold_sweep import STRATEGIES
 from walkback.training.resolved_run import resolve
@@ -13,7 +13,7 @@ from walkback_papers.tables import method_label
 
 
 def case(accuracy, growth, grad, drift, shell=0.349):
-    return {"accuracy": accuracy, "shell": shell, "look": {"growth": growth, "grad": grad, "group_cos": drift}}
+    return {"accuracy": accuracy, "shell": shell, "measured": {"growth": growth, "grad": grad, "group_cos": drift}}
 
 
 BP = case(0.615, 1.3, 4e-4, 0.099)
@@ -33,45 +33,43 @@ GIVEN = {"resmlp": RESMLP, "wide": WIDE, "vit": VIT}
 
 
 def runs(place, method=None):
-    """The study's runs at a place, of one method where it is named."""
+    """The study's runs at a place, of one method if it is given."""
     found = [c for c in STUDY.runs(SMOKE) if str(c.arch) == SMOKE.places[place].arch]
     return [c for c in found if method in (None, method_label(resolve(c).method))]
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory):
-    """The published cases, planted once."""
-    made = Bed(tmp_path_factory.mktemp("cases"))
+def planted_runs(tmp_path_factory):
+    """Runs that give the published cases."""
+    made = PlantedRuns(tmp_path_factory.mktemp("cases"))
     for place, given in GIVEN.items():
         plant_all(made, runs(place), given)
     return made
 
 
 @pytest.fixture(scope="module")
-def published(bed):
-    return STUDY.report_results(bed.results(), SMOKE)
+def published(planted_runs):
+    return STUDY.report_results(planted_runs.results(), SMOKE)
 
 
-def changed(bed, place, method, given):
-    """What is said where one case is changed; afterwards all is as it was."""
-    bed.plant(runs(place, method), **given)
-    study_report = STUDY.report_results(bed.results(), SMOKE)
-    plant_all(bed, runs(place), GIVEN[place])
+def changed(planted_runs, place, method, given):
+    """The report with one case changed; the runs are restored afterwards."""
+    planted_runs.plant(runs(place, method), **given)
+    study_report = STUDY.report_results(planted_runs.results(), SMOKE)
+    plant_all(planted_runs, runs(place), GIVEN[place])
     return study_report
 
 
-def test_the_published_figures_bear_out_all_but_that_mode_1_is_needed(published):
+def test_published_figures_support_all_claims_but_that_mode_1_is_needed(published):
     study_report = published
-    assert [each.claim for each in study_report.findings if each.holds is not True] == [
-        "Mode 1 and depth utility each find a case that the other misses."
-    ]
+    assert [each.id for each in study_report.findings if each.holds is not True] == ["both-needed"]
     assert cells(study_report, "three", "S2")["FA wide"] == "trustworthy"
     assert cells(study_report, "three", "S3")["FA wide"] == "walked back"
     assert cells(study_report, "four", "+(c)")["DFA"] == "trustworthy"
     assert cells(study_report, "four", "full")["EP"] == "walked back"
 
 
-def test_the_grids_hold_what_the_tables_say(published):
+def test_grids_and_tables_have_the_same_verdicts(published):
     drawn = {}
     for grid in published.figures[0].plots:
         for name, words in zip(grid.rows, grid.cells, strict=True):
@@ -83,29 +81,29 @@ def test_the_grids_hold_what_the_tables_say(published):
 
 
 @pytest.mark.parametrize(
-    ("place", "method", "given", "claim"),
+    ("place", "method", "given", "finding_id"),
     [
-        ("resmlp", "DFA", case(0.306, 20.0, 4.2e-9, 0.16), "The Mode 1 check (S2)"),
-        ("resmlp", "DFA", case(0.40, 20.0, 4.2e-9, 0.16), "S3 finds all four"),
-        ("resmlp", "BP", case(0.615, 60.0, 4e-4, 0.099), "Backprop passes"),
-        ("resmlp", "Credit Bridge", case(0.289, 40.0, 1e-9, 0.37), "+(a) alone"),
-        ("resmlp", "Credit Bridge", case(0.289, 96.0, 1e-6, 0.37), "+(b) alone"),
-        ("resmlp", "Credit Bridge", case(0.389, 96.0, 1e-9, 0.37), "+(d) alone"),
-        ("resmlp", "DFA", case(0.306, 237.0, 4.2e-9, 0.46), "+(c) alone"),
-        ("wide", "FA", case(0.345, 100.0, 1e-9, 0.1), "FA on the wide"),
+        ("resmlp", "DFA", case(0.306, 20.0, 4.2e-9, 0.16), "mode-1-finds-dfa"),
+        ("resmlp", "DFA", case(0.40, 20.0, 4.2e-9, 0.16), "s3-finds-all"),
+        ("resmlp", "BP", case(0.615, 60.0, 4e-4, 0.099), "bp-passes"),
+        ("resmlp", "Credit Bridge", case(0.289, 40.0, 1e-9, 0.37), "a-finds-degenerate"),
+        ("resmlp", "Credit Bridge", case(0.289, 96.0, 1e-6, 0.37), "b-finds-degenerate"),
+        ("resmlp", "Credit Bridge", case(0.389, 96.0, 1e-9, 0.37), "d-finds-degenerate"),
+        ("resmlp", "DFA", case(0.306, 237.0, 4.2e-9, 0.46), "c-misses-dfa"),
+        ("wide", "FA", case(0.345, 100.0, 1e-9, 0.1), "wide-fa-needs-depth-utility"),
     ],
 )
-def test_one_changed_case_refutes_a_claim(bed, place, method, given, claim):
-    assert holds(changed(bed, place, method, given), claim) is False
+def test_one_changed_case_refutes_a_claim(planted_runs, place, method, given, finding_id):
+    assert holds(changed(planted_runs, place, method, given), finding_id) is False
 
 
-def test_a_degenerate_network_with_useful_depth_shows_that_mode_1_is_needed(bed):
+def test_a_degenerate_network_with_useful_depth_shows_that_mode_1_is_needed(planted_runs):
     useful = case(0.40, 237.0, 4.2e-9, 0.16)
-    assert holds(changed(bed, "resmlp", "DFA", useful), "each find a case") is True
+    assert holds(changed(planted_runs, "resmlp", "DFA", useful), "both-needed") is True
 
 
 @pytest.mark.slow
 def test_smoke(smoke):
     study_report = smoke("decision-utility")
-    assert holds(study_report, "walk nothing back") is True
+    assert holds(study_report, "accuracy-finds-nothing") is True
     assert set(cells(study_report, "three", "S0").values()) == {"trustworthy"}

@@ -1,9 +1,9 @@
-"""The depth sweep: what fires at which depth, as planted."""
+"""The depth sweep: which check fails at which depth, with planted numbers."""
 
 from __future__ import annotations
 
 import pytest
-from planted import Bed, finding, holds
+from planted import PlantedRuns, holds
 
 from walkback_papers.scale import METHODS, PAPER, SMOKE
 from walkback_papers.studies.depth_sweep import DEPTH_METHODS, DEPTH_SIZES, STUDY
@@ -11,9 +11,9 @@ from walkback_papers.studies.depth_sweep import DEPTH_METHODS, DEPTH_SIZES, STUD
 EXPLODED = {"growth": 200.0, "grad": 1e-9}
 
 
-def told(tmp_path, dfa=None, fa=None, bp=None, fa_accuracy=(0.500, 0.501)):
-    """`dfa`, `fa`, `bp` give by depth what is measured; elsewhere DFA is exploded and the others are healthy."""
-    bed = Bed(tmp_path)
+def make_report(tmp_path, dfa=None, fa=None, bp=None, fa_accuracy=(0.500, 0.501)):
+    """`dfa`, `fa` and `bp` give measurements by depth; at other depths DFA is exploded and the others are healthy."""
+    planted_runs = PlantedRuns(tmp_path)
     for depth in DEPTH_SIZES["smoke"][1]:
         for method, accuracy, usual, given in (
             ("BP", (0.9, 0.901), {}, bp),
@@ -21,32 +21,32 @@ def told(tmp_path, dfa=None, fa=None, bp=None, fa_accuracy=(0.500, 0.501)):
             ("DFA", (0.3, 0.301), EXPLODED, dfa),
         ):
             runs = SMOKE.runs([METHODS[method]], arch=f"resmlp:d=32,depth={depth}")
-            bed.plant(runs, accuracy=accuracy, shell=[0.5, 0.501], look=(given or {}).get(depth, usual))
-    return STUDY.report_results(bed.results(), SMOKE)
+            planted_runs.plant(runs, accuracy=accuracy, shell=[0.5, 0.501], measured=(given or {}).get(depth, usual))
+    return STUDY.report_results(planted_runs.results(), SMOKE)
 
 
-def test_published_pattern(tmp_path):
-    study_report = told(tmp_path)
+def test_published_pattern_supports_the_claims(tmp_path):
+    study_report = make_report(tmp_path)
     for found in study_report.findings:
         assert found.holds is True, found
     assert [row[1].text for row in study_report.tables[0].rows] == ["2", "4", "6"] * 3
 
 
-def test_one_depth_is_enough_to_flip(tmp_path):
-    study_report = told(tmp_path, dfa={2: {"growth": 200.0}}, fa={6: EXPLODED}, bp={4: EXPLODED})
-    assert holds(study_report, "D1 fires") is True
-    assert holds(study_report, "D2 fires") is False
-    assert "L = 2: no" in finding(study_report, "D2 fires").said
-    assert holds(study_report, "FA does not trigger") is False
-    assert holds(study_report, "Backprop passes") is False
+def test_one_depth_is_enough_to_refute_a_claim(tmp_path):
+    study_report = make_report(tmp_path, dfa={2: {"growth": 200.0}}, fa={6: EXPLODED}, bp={4: EXPLODED})
+    assert holds(study_report, "dfa-fails-d1") is True
+    assert holds(study_report, "dfa-fails-d2") is False
+    assert "L = 2: no" in study_report.finding("dfa-fails-d2").details
+    assert holds(study_report, "fa-not-mode-1") is False
+    assert holds(study_report, "bp-passes") is False
 
 
 @pytest.mark.parametrize(("accuracy", "answer"), [((0.7, 0.701), False), ((0.4, 0.7), None)])
-def test_depth_is_told_by_the_interval(tmp_path, accuracy, answer):
-    assert _of_fa(told(tmp_path, fa_accuracy=accuracy)) is answer
+def test_depth_utility_is_decided_by_the_interval(tmp_path, accuracy, answer):
+    assert holds(make_report(tmp_path, fa_accuracy=accuracy), "fa-depth-fails") is answer
 
 
-def test_the_papers_depths_at_paper_scale():
+def test_depths_at_paper_scale():
     assert len(STUDY.runs(PAPER)) == 4 * len(DEPTH_METHODS) * 3
     assert {str(config.arch) for config in STUDY.runs(PAPER)} == {
         f"resmlp:d=512,depth={depth}" for depth in (2, 4, 8, 12)
@@ -56,10 +56,5 @@ def test_the_papers_depths_at_paper_scale():
 @pytest.mark.slow
 def test_smoke(smoke):
     study_report = smoke("depth-sweep")
-    assert holds(study_report, "Backprop passes") is True
-    assert holds(study_report, "D1 fires") is True
-
-
-def _of_fa(study_report):
-    (found,) = [each for each in study_report.findings if each.claim.startswith("FA's trained blocks")]
-    return found.holds
+    assert holds(study_report, "bp-passes") is True
+    assert holds(study_report, "dfa-fails-d1") is True

@@ -1,4 +1,4 @@
-"""The detectors: what they see while training equals the full measurement, and looking changes nothing."""
+"""The detectors: readings during training equal the full measurement, and measuring does not change training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detector_readings import DetectorReading, Detectors
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.runs import train_runs
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
@@ -37,13 +37,15 @@ def samples(net, dtype, count=SAMPLES):
     return x.to(dtype), torch.randint(net.classes, (count,), generator=draws)
 
 
-def sight_of_measurement(made, snapshot, x, y):
-    """The same numbers, taken the long way: frozen pass, replay, judge."""
-    subject = OwnSubject(made.net, snapshot.params, made.rule, snapshot.state)
-    taken = measure(subject, regroup([(x, y)]), labels=made.rule.labels(made.net.depth), site=made.shared_options.site)
-    q = quantities(taken, DiagnosticThresholds())
-    # A layer that may not be judged (before the first block the cls token says nothing) has a cosine all the same.
-    cosines = np.nanmean(taken.arrays["credit_cos"], axis=1)
+def reading_of_full_measurement(made, snapshot, x, y):
+    """The same values from the full measurement: frozen pass, replay, quantities."""
+    subject = NetworkSubject(made.net, snapshot.params, made.rule, snapshot.state)
+    measurements = measure(
+        subject, regroup([(x, y)]), labels=made.rule.labels(made.net.depth), site=made.shared_options.site
+    )
+    q = quantities(measurements, DiagnosticThresholds())
+    # A layer that is not judged (before the first block the cls token is constant) has a cosine all the same.
+    cosines = np.nanmean(measurements.arrays["credit_cos"], axis=1)
     return DetectorReading(
         growth=max(number.known for number in q.growth.values()),
         overflow=q.overflow,
@@ -55,60 +57,60 @@ def sight_of_measurement(made, snapshot, x, y):
     )
 
 
-def assert_alike(seen, wanted, tolerance):
+def assert_close_readings(reading, expected, tolerance):
     for name in ("growth", "grad_top", "hidden", "grad"):
-        assert getattr(seen, name) == pytest.approx(getattr(wanted, name), rel=tolerance, abs=0), name
+        assert getattr(reading, name) == pytest.approx(getattr(expected, name), rel=tolerance, abs=0), name
     # A cosine's own scale is 1.
-    assert seen.direction == pytest.approx(wanted.direction, rel=0, abs=tolerance)
-    assert seen.cosine == pytest.approx(wanted.cosine, rel=0, abs=tolerance)
-    assert seen.overflow == wanted.overflow
+    assert reading.direction == pytest.approx(expected.direction, rel=0, abs=tolerance)
+    assert reading.cosine == pytest.approx(expected.cosine, rel=0, abs=tolerance)
+    assert reading.overflow == expected.overflow
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("rule", "net"), driven_pairs())
-def test_a_sight_equals_the_full_measurement(rule, net, dtype):
+def test_a_reading_equals_the_full_measurement(rule, net, dtype):
     made = resolved(rule, arch=arch(net), dtype=dtype)
     driver = Single(made, made.source.load(None), CPU)
     (snapshot,) = train(driver, 1)
     x, y = samples(made.net, made.dtype)
-    (seen,) = Detectors(made.net, made.rule, x, y).look(driver)
-    assert_alike(seen, sight_of_measurement(made, snapshot, x, y), TOLERANCE[dtype])
+    (reading,) = Detectors(made.net, made.rule, x, y).measure(driver)
+    assert_close_readings(reading, reading_of_full_measurement(made, snapshot, x, y), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize(("rule", "net"), driven_pairs())
-def test_a_fleet_sees_what_its_models_see_alone(rule, net):
+def test_a_fleet_has_the_readings_of_its_single_models(rule, net):
     made = [resolved(rule, arch=arch(net), seeds=seed) for seed in (1, 2)]
     data = made[0].source.load(None)
     fleet = Fleet(made, data, CPU)
     snapshots = train(fleet, 1)
     x, y = samples(made[0].net, made[0].dtype)
-    together = Detectors(made[0].net, made[0].rule, x, y).look(fleet)
-    for each, snapshot, seen in zip(made, snapshots, together, strict=True):
+    together = Detectors(made[0].net, made[0].rule, x, y).measure(fleet)
+    for each, snapshot, reading in zip(made, snapshots, together, strict=True):
         single = Single(each, data, CPU)
         single.restore([snapshot])
-        (alone,) = Detectors(each.net, each.rule, x, y).look(single)
-        assert_alike(seen, alone, 1e-10)
+        (single_reading,) = Detectors(each.net, each.rule, x, y).measure(single)
+        assert_close_readings(reading, single_reading, 1e-10)
 
 
 @pytest.mark.parametrize("rule", ["dfa", "brsf", "node_perturbation"])
-def test_groups_may_go_through_one_by_one(rule):
+def test_readings_do_not_depend_on_how_many_groups_run_at_once(rule):
     made = resolved(rule)
     driver = Single(made, made.source.load(None), CPU)
     train(driver, 1)
     x, y = samples(made.net, made.dtype, 520)
-    readings = [Detectors(made.net, made.rule, x, y, at_once=count).look(driver)[0] for count in (1, 3, 8)]
-    for seen in readings[1:]:
-        assert_alike(seen, readings[0], 1e-10)
+    readings = [Detectors(made.net, made.rule, x, y, at_once=count).measure(driver)[0] for count in (1, 3, 8)]
+    for reading in readings[1:]:
+        assert_close_readings(reading, readings[0], 1e-10)
 
 
 def test_too_few_samples_are_refused():
     made = resolved("bp")
-    with pytest.raises(InputError, match="holds 255 samples: fewer than 2 groups of 128"):
+    with pytest.raises(InputError, match=r"255 samples.*2 groups of 128"):
         Detectors(made.net, made.rule, *samples(made.net, made.dtype, 255))
 
 
-class Stuck:
-    """A driver of one model whose weights are given."""
+class FixedDriver:
+    """A driver of one model with fixed weights."""
 
     def __init__(self, made, params):
         self._held = params, made.state(), {k: torch.tensor(v, dtype=made.dtype) for k, v in made.knobs().items()}
@@ -117,24 +119,24 @@ class Stuck:
         return {name: value[None] for name, value in function(*self._held, x, y, noise).items()}
 
 
-def test_states_that_outgrow_their_format_raise_the_growth_detector():
+def test_an_overflow_fails_the_growth_detector():
     made = resolved("dfa", dtype="float32")
     params = made.params()
     params = {name: leaf * 1e30 if name.startswith("blocks.1.") else leaf for name, leaf in params.items()}
-    (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
-    assert seen.overflow is not None
-    row = jsonable(seen.to_json())
+    (reading,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).measure(FixedDriver(made, params))
+    assert reading.overflow is not None
+    row = jsonable(reading.to_json())
     json.dumps(row, allow_nan=False)
     thresholds = DiagnosticThresholds()
     assert alarm("D1", thresholds)(row)
-    assert not alarm("D2", thresholds)(row)  # There is no gradient to be small.
+    assert not alarm("D2", thresholds)(row)  # There is no finite gradient that could be small.
 
 
-def test_a_gradient_of_zero_raises_the_reference_detector_and_has_no_direction():
+def test_a_zero_gradient_fails_the_reference_detector_and_has_no_direction():
     made = resolved("dfa")
     params = {name: leaf * 0 if name.startswith("head.") else leaf for name, leaf in made.params().items()}
-    (seen,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).look(Stuck(made, params))
-    row = jsonable(seen.to_json())
+    (reading,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).measure(FixedDriver(made, params))
+    row = jsonable(reading.to_json())
     assert row["grad_top"] == 0
     assert row["direction"] is None
     assert row["cosine"] == [None] * (made.net.depth + 1)
@@ -142,7 +144,7 @@ def test_a_gradient_of_zero_raises_the_reference_detector_and_has_no_direction()
 
 
 @pytest.mark.parametrize("driver", ["single", pytest.param("fleet", marks=pytest.mark.slow)])
-def test_watching_changes_no_bit(tmp_path, driver):
+def test_watching_does_not_change_training(tmp_path, driver):
     given = {**GRID, "seeds": [1, 2], "driver": driver}
     methods = ["dfa", "kp", "node_perturbation"] if driver == "fleet" else ["dfa"]
     plain = walkback.train(methods, out=tmp_path / "plain", **given)
@@ -158,55 +160,56 @@ def test_watching_changes_no_bit(tmp_path, driver):
         assert [{key: row[key] for key in rows[0][0]} for row in rows[1]] == rows[0]
 
 
-def test_a_cnn_is_watched_with_the_statistics_of_its_weights():
+def test_a_cnn_is_measured_with_the_batch_statistics_of_its_weights():
     made = resolved("dfa", arch=arch("small_cnn"))
     data = made.source.load(None)
-    watched, left_alone = Single(made, data, CPU), Single(made, data, CPU)
+    watched, unwatched = Single(made, data, CPU), Single(made, data, CPU)
     x, y = samples(made.net, made.dtype)
     detectors = Detectors(made.net, made.rule, x, y)
     watched.train_epoch(lambda _: None)
-    (seen,) = detectors.look(watched)
+    (reading,) = detectors.measure(watched)
     (snapshot,) = watched.snapshots()
-    assert_alike(seen, sight_of_measurement(made, snapshot, x, y), 1e-10)
-    (after,), (other,) = train(watched, 1), train(left_alone, 2)
+    assert_close_readings(reading, reading_of_full_measurement(made, snapshot, x, y), 1e-10)
+    (after,), (other,) = train(watched, 1), train(unwatched, 2)
     assert same_bits(after.params, other.params)
 
 
-def test_every_other_epoch(tmp_path):
+def test_watch_2_measures_every_other_epoch(tmp_path):
     (found,) = walkback.train("bp", out=tmp_path, seeds=1, watch=2, **GRID)
     assert ["growth" in row for row in walkback.load(found.path).log()] == [False, True, False, True]
 
 
-class Dies:
-    """Watches, and stops the training when an epoch's rows would be written for the n-th time."""
+class InterruptingMonitor:
+    """Monitors epochs, and interrupts the training before the rows of an epoch are written for the n-th time."""
 
     def __init__(self, after):
-        self._watcher, self._left = EpochMonitor(), after
+        self._monitor, self._left = EpochMonitor(), after
 
-    def before_training(self, *words):
-        self._watcher.before_training(*words)
+    def before_training(self, *arguments):
+        self._monitor.before_training(*arguments)
 
-    def after_epoch(self, *words, **named):
+    def after_epoch(self, *arguments, **named):
         if self._left == 0:
             raise KeyboardInterrupt
         self._left -= 1
-        return self._watcher.after_epoch(*words, **named)
+        return self._monitor.after_epoch(*arguments, **named)
 
     def after_training(self, members, data):
-        self._watcher.after_training(members, data)
+        self._monitor.after_training(members, data)
 
 
 @pytest.mark.slow
 def test_the_log_is_the_same_after_an_interruption(tmp_path):
     given = {**GRID, "seeds": [1, 2], "checkpoint_seconds": 0}
     whole = walkback.train(["dfa", "brsf"], out=tmp_path / "whole", watch=1, **given)
-    configs, options, _ = walkback.api._asked(["dfa", "brsf"], GRID["arch"], DATA, [1, 2], {
-        "epochs": 4, "batch": 16, "device": "cpu", "checkpoint_seconds": 0, "resume": True, "out": tmp_path / "cut",
-    })  # fmt: skip
+    resolved_runs = walkback.api._resolved(["dfa", "brsf"], GRID["arch"], DATA, [1, 2], epochs=4, batch=16)
+    options = train_runs.TrainOptions(tmp_path / "cut", resume=True, device="cpu", checkpoint_seconds=0)
     for after in (2, 0, 3):
         with pytest.raises(KeyboardInterrupt):
-            train_runs.train_configs(configs, options, train_runs.ProgressListener(), observer=Dies(after))
-    train_runs.train_configs(configs, options, train_runs.ProgressListener(), observer=EpochMonitor())
+            train_runs.train_resolved(
+                resolved_runs, options, train_runs.ProgressListener(), observer=InterruptingMonitor(after)
+            )
+    train_runs.train_resolved(resolved_runs, options, train_runs.ProgressListener(), observer=EpochMonitor())
     for each in whole:
         logs = [(tmp_path / folder / each.run / "train.jsonl").read_bytes() for folder in ("whole", "cut")]
         assert logs[0] == logs[1]
@@ -214,7 +217,7 @@ def test_the_log_is_the_same_after_an_interruption(tmp_path):
 
 
 @pytest.mark.parametrize("watch", [0, -1, 1.5, True, "2"])
-def test_a_watch_that_is_no_number_of_epochs_is_refused(tmp_path, watch):
+def test_watch_must_be_a_positive_number_of_epochs(tmp_path, watch):
     with pytest.raises(InputError, match=r"watch is .*; expected a whole number of epochs"):
         walkback.train("bp", out=tmp_path / "none", watch=watch, **GRID)
     assert not (tmp_path / "none").exists()

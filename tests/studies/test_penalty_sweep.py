@@ -1,10 +1,10 @@
-"""The penalty sweep's findings follow the planted numbers, and it runs at smoke scale."""
+"""The penalty sweep: findings depend on the planted numbers, and it runs at smoke scale."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-from planted import Bed, holds
+from planted import PlantedRuns, holds
 
 from walkback.report.study_report import StudyReport
 from walkback_papers.scale import METHODS, SMOKE
@@ -12,48 +12,57 @@ from walkback_papers.studies.penalty_sweep import STUDY, SWEPT_PENALTIES
 from walkback_papers.tables import with_penalty
 
 SHRINKING = dict(zip(SWEPT_PENALTIES, (100.0, 5.0, 3.0, 2.0, 1.5), strict=True))
-"""DFA's growth by λ: only without a penalty is D1 raised."""
+"""DFA's growth by λ: D1 fails only without a penalty."""
 
 
 def plant(
-    bed: Bed, sizes=SWEPT_PENALTIES, growth=100.0, grad=1e-4, cosine=0.0, accuracy=0.3, fa_growth=None, rho=None
+    planted_runs: PlantedRuns,
+    sizes=SWEPT_PENALTIES,
+    growth=100.0,
+    grad=1e-4,
+    cosine=0.0,
+    accuracy=0.3,
+    fa_growth=None,
+    rho=None,
 ) -> None:
-    """DFA's numbers at some λ; and FA's, where its growth is given. ρ is half the cosine, unless given."""
+    """Plant DFA at some λ, and FA where its growth is given; `rho` defaults to half the cosine."""
     finite = {"rho": cosine / 2 if rho is None else rho}
-    look = {"grad": grad, "cosines": cosine, "groups": 2}
+    measured = {"grad": grad, "cosines": cosine, "groups": 2}
     for size in sizes:
         dfa, fa = (SMOKE.runs([with_penalty(METHODS[name], size)], epochs="short") for name in ("DFA", "FA"))
-        bed.plant(dfa, accuracy=[accuracy, accuracy + 0.001], look=look | {"growth": growth}, functional=finite)
+        planted_runs.plant(
+            dfa, accuracy=[accuracy, accuracy + 0.001], measured=measured | {"growth": growth}, functional=finite
+        )
         if fa_growth is not None:
-            bed.plant(fa, accuracy=0.4, look=look | {"growth": fa_growth})
+            planted_runs.plant(fa, accuracy=0.4, measured=measured | {"growth": fa_growth})
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory) -> Path:
-    """Planted as the papers have it."""
+    """A folder of runs with the published pattern."""
     folder = tmp_path_factory.mktemp("published")
-    bed = Bed(folder)
+    planted_runs = PlantedRuns(folder)
     for size, growth in SHRINKING.items():
-        plant(bed, [size], growth, 1e-9 if size == 0 else 1e-4, 0.2 if size >= 1e-2 else 0.0, fa_growth=2.0)
-    # A penalty moves no frozen block: all λ share their shells.
-    shells = [f"{METHODS['DFA']},shell=method", f"{METHODS['FA']},shell=method", "bp:shell=bp"]
-    bed.plant(SMOKE.runs(shells, epochs="short"), accuracy=0.35, look={"groups": 2})
+        plant(planted_runs, [size], growth, 1e-9 if size == 0 else 1e-4, 0.2 if size >= 1e-2 else 0.0, fa_growth=2.0)
+    # A penalty does not change frozen blocks: all λ share their frozen baselines.
+    frozen = [f"{METHODS['DFA']},shell=method", f"{METHODS['FA']},shell=method", "bp:shell=bp"]
+    planted_runs.plant(SMOKE.runs(frozen, epochs="short"), accuracy=0.35, measured={"groups": 2})
     backprop = SMOKE.runs([with_penalty("bp", size) for size in SWEPT_PENALTIES], epochs="short")
-    bed.plant(backprop, accuracy=0.9, look={"cosines": 1.0, "groups": 2})
+    planted_runs.plant(backprop, accuracy=0.9, measured={"cosines": 1.0, "groups": 2})
     return folder
 
 
-def told(published: Path, tmp_path: Path, **changes) -> StudyReport:
-    """The published pattern with DFA or FA changed at some λ."""
+def make_report(published: Path, tmp_path: Path, **changes) -> StudyReport:
+    """The report of the published pattern with DFA or FA changed at some λ."""
     shutil.copytree(published, tmp_path, dirs_exist_ok=True)
-    bed = Bed(tmp_path)
+    planted_runs = PlantedRuns(tmp_path)
     if changes:
-        plant(bed, **changes)
-    return STUDY.report_results(bed.results(), SMOKE)
+        plant(planted_runs, **changes)
+    return STUDY.report_results(planted_runs.results(), SMOKE)
 
 
-def test_as_the_papers_have_it_every_claim_holds(published, tmp_path):
-    study_report = told(published, tmp_path)
+def test_published_pattern_supports_the_claims(published, tmp_path):
+    study_report = make_report(published, tmp_path)
     assert [finding.holds for finding in study_report.findings] == [True] * 8
     table, finite = study_report.tables
     assert [[cell.text for cell in row[:3]] for row in finite.rows][1:4:2] == [
@@ -62,43 +71,47 @@ def test_as_the_papers_have_it_every_claim_holds(published, tmp_path):
     ]
     assert [row[1].value for row in table.rows] == [*SWEPT_PENALTIES] * 3
     backprop = [row for row in table.rows if row[0].text == "BP"]
-    assert {row[4].text for row in backprop} == {"NOT MEASURED"}  # Exact everywhere,
-    assert {row[5].text for row in backprop} == {"+1.000 ± 0.000"}  # and counted as published all the same.
+    assert {row[4].text for row in backprop} == {"NOT MEASURED"}  # Exact at every layer,
+    assert {row[5].text for row in backprop} == {"+1.000 ± 0.000"}  # and included in the published mean.
 
 
-def test_no_penalty_stands_apart_from_the_logarithmic_axis(published, tmp_path):
-    accuracy = told(published, tmp_path).figures[0].plots[0]
+def test_zero_penalty_is_drawn_apart_from_the_logarithmic_axis(published, tmp_path):
+    accuracy = make_report(published, tmp_path).figures[0].plots[0]
     assert {tuple(series.x) for series in accuracy.series} == {(0.0,), (2.0, 3.0, 4.0, 5.0)}
     assert accuracy.ticks == ("0", "", "0.0001", "0.001", "0.01", "0.1")
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "expected"),
+    ("changes", "finding_id", "expected"),
     [
-        ({"sizes": [1e-2], "growth": 200.0}, "contains", False),
-        ({"sizes": [1e-2], "growth": 4.0}, "dose by dose", False),
-        ({"sizes": [1e-2], "growth": 4.0}, "contains", True),
-        ({"sizes": [0.0], "grad": 1e-4}, "relieves", None),  # Nothing to relieve.
-        ({"sizes": [1e-4], "growth": 90.0, "grad": 1e-9}, "relieves", False),
-        ({"sizes": [1e-4], "growth": 90.0, "grad": 1e-4}, "relieves", True),  # D1 alone is not Mode 1.
-        ({"sizes": [1e-4], "growth": 5.0, "cosine": 0.1}, "still under", False),
-        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.01}, "it is above", False),
-        ({"sizes": [1e-4], "growth": 5.0, "rho": 0.2}, "Finite steps say the same", False),
-        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.0}, "Finite steps say the same", False),
-        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.05}, "Finite steps say the same", None),
-        ({"sizes": [1e-3], "growth": 3.0, "fa_growth": 100.0, "grad": 1e-9}, "FA needs no penalty", False),
-        ({"sizes": [1e-3], "growth": 3.0, "accuracy": 0.5}, "No penalty", False),
+        ({"sizes": [1e-2], "growth": 200.0}, "penalty-shrinks-stream", False),
+        ({"sizes": [1e-2], "growth": 4.0}, "larger-penalty-smaller-stream", False),
+        ({"sizes": [1e-2], "growth": 4.0}, "penalty-shrinks-stream", True),
+        ({"sizes": [0.0], "grad": 1e-4}, "small-penalty-relieves-mode-1", None),  # Nothing to relieve.
+        ({"sizes": [1e-4], "growth": 90.0, "grad": 1e-9}, "small-penalty-relieves-mode-1", False),
+        (
+            {"sizes": [1e-4], "growth": 90.0, "grad": 1e-4},
+            "small-penalty-relieves-mode-1",
+            True,
+        ),  # D1 alone is not Mode 1.
+        ({"sizes": [1e-4], "growth": 5.0, "cosine": 0.1}, "small-penalty-cosine-small", False),
+        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.01}, "strong-penalty-cosine-large", False),
+        ({"sizes": [1e-4], "growth": 5.0, "rho": 0.2}, "finite-steps-agree", False),
+        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.0}, "finite-steps-agree", False),
+        ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.05}, "finite-steps-agree", None),
+        ({"sizes": [1e-3], "growth": 3.0, "fa_growth": 100.0, "grad": 1e-9}, "fa-not-mode-1", False),
+        ({"sizes": [1e-3], "growth": 3.0, "accuracy": 0.5}, "dfa-never-trustworthy", False),
     ],
 )
-def test_a_finding_turns_with_its_numbers(published, tmp_path, changes, words, expected):
-    assert holds(told(published, tmp_path, **changes), words) is expected
+def test_findings_depend_on_the_planted_numbers(published, tmp_path, changes, finding_id, expected):
+    assert holds(make_report(published, tmp_path, **changes), finding_id) is expected
 
 
 @pytest.mark.slow
-def test_at_smoke_scale_the_penalty_contains_dfa(smoke):
+def test_at_smoke_scale_the_penalty_shrinks_dfas_stream(smoke):
     study_report: StudyReport = smoke("penalty-sweep")
-    assert holds(study_report, "contains") is True
-    assert holds(study_report, "FA needs no penalty") is True
+    assert holds(study_report, "penalty-shrinks-stream") is True
+    assert holds(study_report, "fa-not-mode-1") is True
     controls = [row[3].value for row in study_report.tables[1].rows]
     assert len(controls) == len(SWEPT_PENALTIES)
     assert min(controls) > 0.9

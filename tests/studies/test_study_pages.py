@@ -1,4 +1,4 @@
-"""A study on paper and on screen: drawings that can be told apart, the same cells in every format, a page that fits."""
+"""A study's files: distinguishable drawings, the same cells in every format, a page that fits the screen."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ ROWS = (
     (Cell(NASTY), Cell("1e-9", 1e-9), Cell("+0.12", 0.12), Cell("‖g_L‖ ≥ 5 × Γ → ρ")),
 )
 NARROW = Table(
-    "narrow", "A small table", ("method", "accuracy", "Γ (A1)", "verdict"), ROWS, "n = 2, ddof = 1", ("Note.",)
+    "narrow",
+    "A small table",
+    ("method", "accuracy", "aggregate cosine Γ", "verdict"),
+    ROWS,
+    "n = 2, ddof = 1",
+    ("Note.",),
 )
 WIDE = Table(
     "wide",
@@ -70,11 +75,15 @@ LONG = Table(
     ((Cell("dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"), Cell("because of this " * 30)),),
     "n = 2, ddof = 1",
 )
-STORY = StudyReport(
+REPORT = StudyReport(
     "mini",
     f"Title {NASTY}",
     "Which question?",
-    (Finding("It holds.", True, "Yes."), Finding("It is open.", None, "Who knows."), Finding(NASTY, False, "No.")),
+    (
+        Finding("holds", "It holds.", True, "Yes."),
+        Finding("open", "It is open.", None, "Who knows."),
+        Finding("fails", NASTY, False, "No."),
+    ),
     (NARROW, WIDE, LONG),
     (MANY, figure(plot(curve("BP")), name="second")),
     ("Scale smoke.",),
@@ -90,7 +99,7 @@ class TestDrawings:
         other = figure(plot(curve("BP", (0.1, 0.2, 0.41))))
         assert draw(other, form) != draw(figure(plot(curve("BP"))), form)
 
-    def test_it_needs_nothing_from_elsewhere(self):
+    def test_a_drawing_is_self_contained(self):
         text = draw(MANY, "svg").decode()
         root = ElementTree.fromstring(text)
         spaces = re.findall(r'xmlns(?::\w+)?="[^"]+"', text)
@@ -104,7 +113,7 @@ class TestDrawings:
         assert not [element for element in root.iter() if element.tag.endswith(("image", "script"))]
         assert all(found.startswith("#") for found in re.findall(r"url\(([^)]*)\)", text))
 
-    def test_words_are_words_and_large_enough(self):
+    def test_text_is_stored_as_text_and_large_enough(self):
         texts = [e for e in ElementTree.fromstring(draw(MANY, "svg")).iter() if e.tag.endswith("}text")]
         words = {element.text for element in texts}
         assert {"Title", "epoch", "accuracy", "floor", "D1", "DFA", "✗ walked back"} <= words
@@ -113,14 +122,14 @@ class TestDrawings:
         assert len(sizes) > 40
         assert min(sizes) >= 6
 
-    def test_no_two_look_alike_without_colour(self):
-        looks = line_styles_of(MANY)
-        assert len(looks) == len(LINE_STYLES) + 20 + 3
-        assert len({(look.dash, look.marker) for look in looks.values()}) == len(looks)
-        bars = [looks[f"bar {n}"].hatch for n in range(3)]
+    def test_series_are_distinguishable_without_colour(self):
+        styles = line_styles_of(MANY)
+        assert len(styles) == len(LINE_STYLES) + 20 + 3
+        assert len({(style.dash, style.marker) for style in styles.values()}) == len(styles)
+        bars = [styles[f"bar {n}"].hatch for n in range(3)]
         assert len(set(bars)) == 3
 
-    def test_a_method_looks_the_same_in_every_figure(self):
+    def test_a_method_has_the_same_style_in_every_figure(self):
         alone, last = line_styles_of(figure(plot(curve("DFA")))), line_styles_of(figure(plot(curve("x"), curve("DFA"))))
         assert (alone["DFA"].colour, alone["DFA"].dash, alone["DFA"].marker) == LINE_STYLES["DFA"]
         assert (last["DFA"].colour, last["DFA"].dash, last["DFA"].marker) == LINE_STYLES["DFA"]
@@ -128,13 +137,13 @@ class TestDrawings:
         assert shared["DFA"].colour == shared["DFA, λ = 1"].colour
         assert (shared["DFA"].dash, shared["DFA"].marker) != (shared["DFA, λ = 1"].dash, shared["DFA, λ = 1"].marker)
 
-    def test_a_label_has_one_look_in_all_plots(self):
-        """The legend has it once."""
+    def test_a_label_has_one_style_in_all_plots(self):
+        """The legend shows it once."""
         both = figure(plot(curve("a"), curve("b")), plot(curve("b"), curve("a")))
         strokes = re.findall(r"stroke: (#\w{6})", draw(both, "svg").decode())
-        looks = line_styles_of(both)
-        assert {looks["a"].colour.lower(), looks["b"].colour.lower()} <= set(strokes)
-        assert looks == line_styles_of(figure(plot(curve("a"), curve("b"))))
+        styles = line_styles_of(both)
+        assert {styles["a"].colour.lower(), styles["b"].colour.lower()} <= set(strokes)
+        assert styles == line_styles_of(figure(plot(curve("a"), curve("b"))))
 
     @pytest.mark.parametrize("log", [False, True])
     @pytest.mark.parametrize(
@@ -142,7 +151,7 @@ class TestDrawings:
         [(), (None, None), (NAN, INF, -INF), (0.0, -1.0), (None, 0.5, NAN), (1e-300, 1e300)],
         ids=["empty", "none", "not finite", "not positive", "one", "far apart"],
     )
-    def test_nothing_to_draw_is_no_fault(self, values, log):
+    def test_a_plot_without_values_is_drawn_with_a_note(self, values, log):
         marks = ("line", "points", "both", "bars")
         drawn = [curve("DFA", values, mark=mark, low=values, high=values) for mark in marks]
         lines = {"levels": {"zero": 0.0, "none": NAN}, "events": ((0.0, "start"), (NAN, "x"))}
@@ -171,7 +180,7 @@ class TestTables:
 
     def rows(self, form, source, table):
         found = [rows for title, rows in page_tables.read(form, source).items() if title.startswith(table.title)]
-        # A table in pieces begins each with its first column.
+        # Each piece of a split table begins with the first column.
         return [[*first, *(cell for piece in rest for cell in piece[1:])] for first, *rest in zip(*found, strict=True)]
 
     def test_reasons_and_notes_are_in_every_format(self):
@@ -184,9 +193,9 @@ class TestTables:
     def test_numbers_that_are_not_finite_are_null(self):
         table = Table("t", "T", ("a",), ((Cell("inf", INF),),), "c")
         drawn = figure(plot(curve("DFA", (NAN, 1.0, None))))
-        told = json.dumps(StudyReport("s", "t", "q", (), (table,), (drawn,)).to_json(), allow_nan=False)
-        assert json.loads(told)["tables"][0]["rows"][0][0]["value"] is None
-        assert json.loads(told)["figures"][0]["plots"][0]["series"][0]["y"] == [None, 1.0, None]
+        stored = json.dumps(StudyReport("s", "t", "q", (), (table,), (drawn,)).to_json(), allow_nan=False)
+        assert json.loads(stored)["tables"][0]["rows"][0][0]["value"] is None
+        assert json.loads(stored)["figures"][0]["plots"][0]["series"][0]["y"] == [None, 1.0, None]
 
     @settings(max_examples=60, deadline=None)
     @given(
@@ -194,7 +203,7 @@ class TestTables:
             lambda n: st.lists(st.lists(st.text("ab 0.", max_size=60), min_size=n, max_size=n), min_size=1, max_size=4)
         )
     )
-    def test_columns_are_all_there_once_and_fit(self, table):
+    def test_every_column_occurs_once_and_fits(self, table):
         heads, *rows = table
         pieces = fitting(heads, rows)
         assert [column for columns, _ in pieces for column in columns[1:]] == list(range(1, len(heads)))
@@ -222,14 +231,14 @@ class TestTables:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    written = save_study_report(STORY, folder)
+    written = save_study_report(REPORT, folder)
     assert all(path.is_file() for path in written)
     return folder / "index.html"
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    program = browser.found()
+    program = browser.browser_path()
     if program is None:
         pytest.skip(f"no browser on this machine: none of {', '.join(browser.NAMES)} was found")
     with browser.Browser(program) as opened:
@@ -244,25 +253,25 @@ class TestPage:
         used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page.read_text()))
         assert used <= set(ids)
 
-    def test_runs_are_linked_whatever_they_are_called(self, page):
+    def test_runs_with_special_characters_are_linked(self, page):
         link = "../runs/dfa-scale%3Dunit_error%2Bsite%3Dinput_%3Ci%3E_s1/run.json"
         assert f'<a href="{link}">dfa-scale=unit_error+site=input_&lt;i&gt;_s1</a>' in page.read_text()
         shown = r"dfa-scale=unit\_error+site=input\_\<i\>\_s1"
         assert f"- [{shown}]({link})" in page.with_name("study.md").read_text().splitlines()
 
-    def test_nothing_given_becomes_markup(self, page):
+    def test_markup_is_escaped(self, page):
         assert "<b>a_b</b>" not in page.read_text()
         assert page.with_name("study.md").read_text().count("\\<b\\>") >= 2
 
     @pytest.mark.parametrize("width", [1280, 375])
-    def test_it_is_quiet_asks_for_nothing_and_fits(self, chromium, page, width):
+    def test_it_logs_nothing_requests_nothing_and_fits(self, chromium, page, width):
         chromium.open(page, width=width)
-        assert chromium.of("Runtime.consoleAPICalled") == []
-        assert chromium.of("Runtime.exceptionThrown") == []
-        assert chromium.of("Log.entryAdded") == []
-        assert [asked["request"]["url"] for asked in chromium.of("Network.requestWillBeSent")] == [page.as_uri()]
+        assert chromium.events_of("Runtime.consoleAPICalled") == []
+        assert chromium.events_of("Runtime.exceptionThrown") == []
+        assert chromium.events_of("Log.entryAdded") == []
+        assert [asked["request"]["url"] for asked in chromium.events_of("Network.requestWillBeSent")] == [page.as_uri()]
         assert chromium.js("document.documentElement.scrollWidth") == width
-        # Drawn words stay readable: a drawing too wide for the window is scrolled, not shrunk away.
+        # Text stays readable: a drawing too wide for the window is scrolled, not shrunk.
         smallest = chromium.js(
             "Math.min(...[...document.querySelectorAll('svg text')].map(t => parseFloat(getComputedStyle(t).fontSize)"
             " * t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width))"

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "studies"))
 
 
 @pytest.fixture(scope="session")
-def bed(tmp_path_factory: pytest.TempPathFactory):
+def planted_runs(tmp_path_factory: pytest.TempPathFactory):
     from planted_methods import plant_methods
 
     return plant_methods(tmp_path_factory.mktemp("planted"))

@@ -1,4 +1,4 @@
-"""A made-up audit: cards of methods over seeds in known states, and training logs that lead there."""
+"""A synthetic audit: cards of methods over seeds in known states, and matching training logs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MADE = {
     "bp": (lambda seed: ALL["backprop"](seed=seed), GOOD),
     "fa": (lambda seed: healthy(cosines=[0.3, 0.25, 0.2, 0.3, 1.0], seed=seed, grad=4e-4 * seed), GOOD),
     "dfa:scale=unit_error,site=input": (lambda seed: ALL["exploded"](seed=seed), BAD),
-    # One seed's reference is noise at the last two layers, the other's is sound.
+    # One seed's reference is noise at the last two layers, the other's is valid.
     "kp": (lambda seed: noise() if seed == 1 else healthy(), GOOD),
     "state_bridge": (lambda seed: ALL["concentrated"](seed=seed), GOOD),
     "mine": (lambda seed: ALL["no credit"](seed=seed), Evidence()),
     "sdfa": (lambda seed: ALL["no replay"](), GOOD),
 }
-"""By method: what is measured of a seed, and the accuracies it is judged by."""
+"""By method: the measurements of a seed, and the accuracies it is judged by."""
 
 
 def report(method: str, seed: int, **context: Any) -> DiagnosticReport:
@@ -47,7 +47,7 @@ def reports(count: int = len(MADE)) -> list[DiagnosticReport]:
 
 
 def log(method: str, seed: int) -> list[dict[str, Any]]:
-    """Accuracies rise; one method grows and collapses, one ends not finite, one was not watched, one log is lost."""
+    """Accuracies rise; one method grows and collapses, one becomes infinite, one was not watched, one log is lost."""
     if method == "mine":
         return []
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Tiny CIFARs of random pixels, written in every form the real ones come in."""
+"""Tiny CIFAR data sets of random pixels, in all file formats of the real ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAIN, TEST = 50, 10
 
 
 def fake(real: CifarSpec = CIFAR10, seed: int = 0) -> tuple[CifarSpec, CifarArrays]:
-    """A small data set with the names and forms of `real`, and the spec that knows its hashes."""
+    """A small random data set with the names of `real`, and a spec with its hashes."""
     rng = np.random.default_rng(seed)
     arrays = CifarArrays(
         train_pixels=rng.integers(0, 256, (TRAIN, 32, 32, 3), dtype=np.uint8),
@@ -111,6 +111,6 @@ def write_archive(path: Path, files: dict[str, bytes], prefix: str, extra: list[
 
 
 def official_archive(spec: CifarSpec, arrays: CifarArrays, path: Path) -> CifarSpec:
-    """Write the official python archive, and return the spec that knows its md5."""
+    """Write the official python archive, and return the spec with its md5."""
     write_archive(path, python_files(spec, arrays), f"{spec.python_folder}/")
     return dataclasses.replace(spec, archive_md5=hashlib.md5(path.read_bytes()).hexdigest())

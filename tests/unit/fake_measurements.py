@@ -83,13 +83,13 @@ def fake(
 
 
 def changed(m: Measurements, facts: dict[str, Any] | None = None, **arrays: np.ndarray | None) -> Measurements:
-    """The same measurements with some arrays or facts replaced; None takes an array away."""
+    """The same measurements with some arrays or facts replaced; None removes an array."""
     kept = {name: array for name, array in (dict(m.arrays) | arrays).items() if array is not None}
     return Measurements(kept, dict(m.facts) | (facts or {}))
 
 
 def scaled(m: Measurements, factor: float) -> Measurements:
-    """The same network under a loss that is `factor` times as large."""
+    """The same network with a loss that is `factor` times as large."""
     touched = ("grad_norm", "grad_norm64", "credit_dot")
     return changed(m, **{name: m.arrays[name] * factor for name in touched if name in m.arrays})
 
@@ -103,7 +103,7 @@ def backprop(**given: Any) -> Measurements:
 
 
 def exploded(**given: Any) -> Measurements:
-    """As published for DFA: grown, a reference under the clamp, and a direction that is nevertheless real."""
+    """As published for DFA: growth, a reference under the clamp, and a direction that is nevertheless valid."""
     return fake(**({"growth": 237.0, "grad": 4.2e-9, "cosines": [0.4, 0.0, 0.0, 0.0, 0.0]} | given))
 
 

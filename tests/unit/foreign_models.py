@@ -1,4 +1,4 @@
-"""Models as other people write them."""
+"""Models in the style of other libraries and projects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from walkback.nets.network import part
 
 
 class Branch(nn.Module):
-    """A residual branch, as the reference package's interface wants its blocks."""
+    """A residual branch, as the reference package's interface expects its blocks."""
 
     def __init__(self, d: int):
         super().__init__()
@@ -54,7 +54,7 @@ def sequential(d: int = 12) -> nn.Module:
 
 
 class Tokens(nn.Module):
-    """Integer tokens through torch's own encoder layers; the head reads token 0, or the mean of all."""
+    """Integer tokens through torch's encoder layers; the head reads token 0, or the mean of all tokens."""
 
     def __init__(self, pooling: str = "cls", d: int = 8):
         super().__init__()
@@ -72,7 +72,7 @@ class Tokens(nn.Module):
 
 
 class Output(dict):
-    """A dict with attributes, as a well-known library returns it."""
+    """A dict with attributes, as `transformers` returns it."""
 
     def __getattr__(self, name):
         return self[name]
@@ -128,7 +128,7 @@ class Convolutions(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Blocks that overwrite the state they get."""
+    """A model whose blocks modify their input in place."""
 
     class Block(nn.Module):
         def __init__(self):
@@ -153,7 +153,7 @@ class InPlace(nn.Module):
 
 
 class Detached(Reference):
-    """A model that cuts its own gradient."""
+    """A model that runs its blocks under no_grad."""
 
     def forward(self, x, return_hidden=False):
         h = self.embed(x)
@@ -344,7 +344,7 @@ def plain(terminal_norm: bool = True, d: int = 16) -> nn.Module:
 
 
 class Part(nn.Module):
-    """One part of a network of this package, with its leaves as parameters."""
+    """One part of a walkback network, with its leaves as parameters."""
 
     def __init__(self, function, leaves):
         super().__init__()
@@ -364,8 +364,8 @@ class Part(nn.Module):
         return self.function(named, h)
 
 
-class Handed(nn.Module):
-    """A network of this package as a user would hand it over: stem, blocks that return the branch, head."""
+class NetworkModule(nn.Module):
+    """A walkback network as an nn.Module: stem, blocks that return the branch, head."""
 
     def __init__(self, net, params):
         super().__init__()
@@ -381,9 +381,9 @@ class Handed(nn.Module):
 
 
 class Cancelling(nn.Module):
-    """A head in which two huge terms cancel: exactly in exact arithmetic, to about 1e-7 of them in float32.
+    """A head in which two huge terms cancel: exactly in exact arithmetic, to about a relative 1e-7 in float32.
 
-    All weights of the huge terms are small whole numbers, so that float64 has them (nearly) without rounding.
+    All weights of the huge terms are small integers, so that float64 represents them (nearly) without rounding.
     """
 
     def __init__(self, small: nn.Linear, size: float = 2.0**20):
@@ -396,8 +396,8 @@ class Cancelling(nn.Module):
 
     def forward(self, h):
         linear = nn.functional.linear
-        there, back = linear(linear(h, self.first), self.second), linear(h, self.direct)
-        return self.small(h) + (self.size * there - self.size * back)
+        detour, direct = linear(linear(h, self.first), self.second), linear(h, self.direct)
+        return self.small(h) + (self.size * detour - self.size * direct)
 
 
 WRITERS = {
@@ -410,11 +410,11 @@ WRITERS = {
     Part: ("leaves.w2",),
     nn.Sequential: ("0",),
 }
-"""For each kind of block, the modules whose output is added to the stream."""
+"""For each kind of block, the modules whose output is added to the residual stream."""
 
 
 def explode(blocks, factors) -> None:
-    """Scale what each block adds to the stream by its factor."""
+    """Scale what each block adds to the residual stream by its factor."""
     with torch.no_grad():
         for block, factor in zip(blocks, factors, strict=True):
             for name in WRITERS[type(block)]:

@@ -1,4 +1,4 @@
-"""Reads the tables and the lists of names and texts back out of a card's pages, as a reader of each format would."""
+"""Parsers that read tables and lists of (name, text) pairs back from Markdown, LaTeX and HTML pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 Rows = dict[str, list[list[str]]]
-"""Rows of cells by the heading they stand under; a name with its text is a row of two."""
+"""Rows of cells by the heading above them; a (name, text) pair is a row of two."""
 MATH = {"pm": "±", "geq": "≥", "leq": "≤", "|": "‖", "uparrow": "↑", "downarrow": "↓", "to": "→", "approx": "≈"}
 MATH |= {"Gamma": "Γ", "rho": "ρ", "lambda": "λ", "sigma": "σ", "kappa": "κ", "eta": "η", "times": "×"}
 WORDS = {"textless": "<", "textgreater": ">", "textbar": "|", "textendash": "–", "textasciitilde": "~"}
@@ -14,6 +14,7 @@ WORDS |= {"textbackslash": "\\", "textasciicircum": "^"}
 
 
 def read(form: str, source: str) -> Rows:
+    """The rows of a page in the format `md`, `tex` or `html`."""
     return {"md": _markdown, "tex": _latex, "html": _html}[form](source)
 
 
@@ -27,7 +28,7 @@ def _markdown(source: str) -> Rows:
             rows.setdefault(title, []).append([_plain(cell) for cell in re.split(r"(?<!\\) \| ", line[2:-2])])
         elif pair := re.match(r"- \*\*(.+?)\*\*: (.*)", line):
             rows.setdefault(title, []).append([_plain(pair[1]), _plain(pair[2])])
-    # The head and the line below it are no rows.
+    # The head and the line below it are not rows.
     return {name: found[2:] if found[1:2] and set(found[1]) == {"---"} else found for name, found in rows.items()}
 
 
@@ -48,13 +49,14 @@ def _latex(source: str) -> Rows:
             cells = line.removesuffix(r" \\").split(" & ")
             rows.setdefault(title, []).append([untex(cell) for cell in cells])
         elif title in tables:
-            continue  # The reasons below a table.
+            continue  # The notes below a table.
         elif pair := re.match(r"\\item\[\] \\textbf\{(.+?)\} (.*)", line):
             rows.setdefault(title, []).append([untex(pair[1]), untex(pair[2])])
     return rows
 
 
 def untex(text: str) -> str:
+    """The plain text of escaped LaTeX."""
     text = text.replace(r"\allowbreak{}", "")
     text = re.sub(r"\\ensuremath\{\\([A-Za-z]+|\|)\}", lambda found: MATH[found[1]], text)
     text = re.sub(r"\\(text[a-z]+)\{\}", lambda found: WORDS.get(found[1], found[0]), text)
@@ -63,6 +65,7 @@ def untex(text: str) -> str:
 
 
 def macros(source: str) -> dict[str, str]:
+    """The texts of the macros a card defines, by their names without `wb`."""
     return {name: untex(text) for name, text in re.findall(r"\\newcommand\{\\wb(\w+)\}\{(.*)\}\n", source)}
 
 
@@ -86,7 +89,7 @@ class _Tables(HTMLParser):
             self.title = self.text
         if tag in ("td", "dt", "dd"):
             self.row.append(self.text)
-        # A row of one cell is the reason below a check.
+        # A row of one cell holds the reason below a check.
         if tag in ("tr", "dd") and len(self.row) > 1:
             self.rows.setdefault(self.title, []).append(self.row)
 

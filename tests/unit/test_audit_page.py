@@ -1,4 +1,4 @@
-"""The page of an audit: every mark and cell is a stored number, on the same axes for every method, and in words too."""
+"""The audit page: every mark and cell is a stored number, plots share their axes, and tables repeat the plots."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ def source(reports, cards):
 
 
 def rows_of(source, anchor):
-    """The rows of the first table after an element."""
+    """The rows of the tables after the first occurrence of `anchor`."""
     return page_tables.read("html", source[source.index(anchor) :])
 
 
 def section(source, name):
+    """The HTML of the section with this id."""
     return re.search(rf'<section id="{name}">(.*?)\n</section>\n(?:<section id|</main>)', source, re.DOTALL)[1]
 
 
 def panels(source, name):
-    """Each method's plots in a section, parsed, by the method."""
+    """The parsed plots of a section, by method."""
     cells = re.findall(r'<section class="multiple">(.*?)</section>', section(source, name), re.DOTALL)
     assert len(cells) == len(fake_audit.MADE)
     return {
@@ -59,7 +60,7 @@ def panels(source, name):
 
 
 def marks(svg, kind):
-    """Titles and places of the marks of one class."""
+    """The marks of one CSS class, by their titles."""
     found = [each for each in svg.iter() if each.get("class", "").split()[:1] == [kind]]
     return {each.find("title").text: each for each in found}
 
@@ -101,12 +102,12 @@ def test_a_mean_is_drawn_only_where_every_seed_has_a_value(source, cards):
             titles = [title for title in dots if title.startswith(f"layer {layers[0]['layer']}, all seeds: ")]
             if all(cosine and cosine["status"] == "ok" for cosine in cosines):
                 values = [cosine["value"] for cosine in cosines]
-                # A mean of nought is written without a sign of its own.
+                # A mean of zero has no minus sign.
                 shown = f"{fmean(values):+.3f} ± {stdev(values):.3f}".replace("-0.000 ", "+0.000 ")
                 assert titles == [f"layer {layers[0]['layer']}, all seeds: {shown}"]
             else:
                 assert titles == []
-    # One seed of kp is noise at its last two layers; no line is drawn there.
+    # One seed of kp is noise at its last two layers, so no line is drawn there.
     curve = next(each for each in panels(source, "layers")["kp"][0].iter() if each.get("class") == "curve")
     assert len(curve.get("points").split()) == 3
 
@@ -115,8 +116,8 @@ def test_a_mean_is_drawn_only_where_every_seed_has_a_value(source, cards):
     ("name", "row", "log"),
     [("layers", 0, False), ("layers", 1, True), ("epochs", 0, True), ("epochs", 1, True), ("epochs", 2, False)],
 )
-def test_a_value_has_the_same_place_in_every_panel(source, name, row, log):
-    """All dots of a row of panels lie on one line of value and height: that is what the same axes means."""
+def test_all_panels_of_a_row_have_the_same_axis(source, name, row, log):
+    """The heights of all dots in a row of panels are one linear function of their values."""
     points = []
     for found in panels(source, name).values():
         for title, mark in marks(found[row], "speck").items():
@@ -126,10 +127,10 @@ def test_a_value_has_the_same_place_in_every_panel(source, name, row, log):
     slope = (y1 - y0) / (x1 - x0)
     assert slope < -5
     for x, y in points:
-        assert y == pytest.approx(y0 + slope * (x - x0), abs=0.4)  # Titles have three digits.
+        assert y == pytest.approx(y0 + slope * (x - x0), abs=0.4)  # Titles are rounded to three digits.
 
 
-def test_the_numbers_are_in_a_table_too(source, cards):
+def test_the_plotted_numbers_are_in_a_table_too(source, cards):
     found = page_tables.read("html", section(source, "layers"))["Layer by layer"]
     cosines, norms = found[: len(fake_audit.MADE)], found[len(fake_audit.MADE) :]
     for (method, each), cosine_row, norm_row in zip(by_method(cards).items(), cosines, norms, strict=True):
@@ -165,7 +166,7 @@ def test_every_logged_number_is_a_mark(source, row):
         shown = {*marks(svg, "speck"), *marks(svg, "cross")}
         if len(known) == 2:
             assert shown == expected
-        elif len(known) == 1:  # Alone it is the curve itself.
+        elif len(known) == 1:  # The curve of a single seed has dots instead of specks.
             assert {title.replace(":", ", seed 1:") for title in marks(svg, "dot")} == expected
         else:
             assert shown == set()
@@ -173,34 +174,34 @@ def test_every_logged_number_is_a_mark(source, row):
             assert words in "".join(svg.itertext())
 
 
-def test_the_first_firings_are_marked_and_told(source):
+def test_first_alarms_are_marked_in_the_plots_and_listed(source):
     x = {}
     dfa = panels(source, "epochs")["dfa:scale=unit_error,site=input"]
     for title, mark in marks(dfa[2], "speck").items():
         x[int(re.match(r"epoch (\d+)", title)[1])] = float(mark.get("cx"))
     lines = [[each for each in svg.iter() if each.get("class", "").startswith("fired")] for svg in dfa]
     placed = [[(each.get("class"), float(each.get("x1"))) for each in found] for found in lines]
-    # 2 * 6^2 = 72 is the first above 50; 1e-3 * 10^-4.5 the first under 1e-7, in the first seed alone.
+    # 2 * 6^2 = 72 is the first growth above 50; 1e-3 * 10^-4.5 the first gradient under 1e-7, in the first seed only.
     assert placed == [[("fired D1", x[2])], [("fired D2", x[4])], [("fired D1", x[2]), ("fired D2", x[4])]]
     assert "D1 at 2" in "".join(dfa[0].itertext())
     assert "D2 at 4 in 1 of 2" in "".join(dfa[1].itertext())
-    rows = {row[0]: row[1:] for row in rows_of(source, 'class="firing"')[""][:7]}
+    rows = {row[0]: row[1:] for row in rows_of(source, 'class="first-alarms"')[""][:7]}
     assert rows["dfa:scale=unit_error,site=input"] == ["2", "4, never", "3, never", "6"]
     assert rows["bp"] == ["never", "never", "never", "6"]
-    assert rows["kp"] == ["6", "never", "never", "6"]  # Growth without bound.
+    assert rows["kp"] == ["6", "never", "never", "6"]  # Its growth ends not finite.
     assert rows["state_bridge"] == ["never (1 of 2 not watched)"] * 3 + ["6"]
     assert rows["mine"] == ["no training log"] * 3 + ["–"]
     assert rows["sdfa"] == ["not watched while training"] * 3 + ["6"]
 
 
-def test_without_any_log_the_page_says_so(cards):
+def test_missing_logs_are_named_in_the_plots(cards):
     source = audit_page(cards, "Audit")
     for found in panels(source, "epochs").values():
         assert all("no training log" in "".join(svg.itertext()) for svg in found)
 
 
-def test_the_grid_is_what_the_strategies_conclude(source, reports):
-    rows = page_tables.read("html", section(source, "utility"))["What a reader concludes who looks at more and more"]
+def test_the_grid_shows_the_conclusions_of_the_strategies(source, reports):
+    (rows,) = page_tables.read("html", section(source, "utility")).values()
     for method, row in zip(fake_audit.MADE, rows, strict=True):
         found = [strategies(report) for report in reports if report.method_name == method]
         assert row[0] == method
@@ -212,14 +213,14 @@ def test_the_grid_is_what_the_strategies_conclude(source, reports):
 
 
 @pytest.mark.parametrize("case", ALL)
-def test_a_card_has_all_that_strategies_need(case):
+def test_strategies_conclude_the_same_from_a_card_as_from_its_report(case):
     for evidence in (Evidence(), fake_audit.GOOD, fake_audit.BAD, Evidence.of(0.3, 0.4)):
         report = judge(ALL[case](), evidence, method_name="x")
         card = json.loads(json.dumps(report.to_json()))
         assert {name: outcome(card, rules)[0] for name, rules in STRATEGIES.items()} == strategies(report)
 
 
-def test_a_verdict_that_was_withheld_is_not_given_by_the_grid():
+def test_the_grid_keeps_a_withheld_verdict_inconclusive():
     card = fake_audit.report("fa", 1, missing="rule.safetensors is missing").to_json()
     assert card["verdict"] == "inconclusive"
     assert {outcome(card, STRATEGIES[name])[0] for name in ("S3", "full")} == {"inconclusive"}
@@ -228,23 +229,23 @@ def test_a_verdict_that_was_withheld_is_not_given_by_the_grid():
 def test_every_caption_states_n_ddof_data_and_recipe(source):
     captions = re.findall(r'<p class="caption">(.*?)</p>', source)
     assert len(captions) == 5
-    for words in captions:
+    for caption in captions:
         for part in ("resmlp on prototypes", "6 epochs, batch 64, AdamW lr 0.01", "n = 2 seeds (1, 2)", "ddof = 1"):
-            assert part in words
+            assert part in caption
 
 
-def test_a_foreign_card_has_no_recipe_and_one_seed_no_spread():
+def test_a_card_without_a_run_has_no_recipe_and_one_seed_has_no_spread():
     card = judge(ALL["healthy"](), Evidence.of(0.5, 0.3), method_name="mine").to_json()
     source = audit_page([card], "Audit")
-    assert "recipe not recorded; n = 1 measured of each method, so no ±" in source
+    assert re.search(r"recipe not recorded; n = 1 .*no ±", source)
 
 
-def test_no_raw_float_is_shown(source):
+def test_no_unformatted_float_is_shown(source):
     shown = re.sub(r"<style.*?</style>|<script.*?</script>|<[^>]*>", " ", source, flags=re.DOTALL)
     assert not re.findall(r"\d\.0*[1-9]\d{4,}|\bnan\b|\binf\b|\bNone\b", shown)
 
 
-def test_networks_of_different_depths_share_the_axis():
+def test_networks_of_different_depths_share_the_layer_axis():
     deep = fake_audit.report("fa", 1)
     flat = judge(
         ALL["one block"](), fake_audit.GOOD, method_name="flat", context=deep.context | {"arch": "resmlp:depth=1"}
@@ -261,7 +262,7 @@ def test_networks_of_different_depths_share_the_axis():
     assert table[1][3:] == ["–"] * 3
 
 
-def test_a_zero_and_a_long_training_are_drawn():
+def test_a_gradient_of_zero_and_a_long_training_are_drawn():
     log = [{"epoch": e, "test_acc": 0.5, "growth": 1.0, "grad_top": 0.0 if e > 150 else 1e-4} for e in range(1, 201)]
     reports = [fake_audit.report("bp", seed) for seed in fake_audit.SEEDS]
     source = audit_page([report.to_json() for report in reports], "Audit", logs=[log, log])

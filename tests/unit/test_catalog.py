@@ -1,4 +1,4 @@
-"""The file-name catalog: what it finds, what it reads without importing, and clashes with other packages."""
+"""Catalogs: items and their descriptions, listing without imports, and name clashes with other packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from walkback.cli.main import COMMANDS, main
-from walkback.core import catalog
+from walkback.core import catalog, plugins
 from walkback.core.catalog import Catalog, describe_module
 from walkback.core.errors import InputError
 from walkback.credit import RULES
@@ -21,20 +21,26 @@ CATALOGS = [RULES, ARCHS, DATA_SETS, COMMANDS]
 
 @pytest.fixture
 def register(monkeypatch):
-    """Makes other packages register names, as (name, module) pairs."""
+    """Registers (name, module) pairs as entry points of other packages, in every group."""
 
     def make(*points):
         found = [importlib.metadata.EntryPoint(name, module, "any") for name, module in points]
-        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
-        catalog._modules_of.cache_clear()
+        monkeypatch.setattr(plugins, "entry_points", lambda group: found)
+        clear_caches()
 
     yield make
-    catalog._modules_of.cache_clear()
+    monkeypatch.undo()
+    clear_caches()
+
+
+def clear_caches():
+    catalog._module_names.cache_clear()
+    plugins.registered.cache_clear()
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Writes a module of another package and returns its name."""
+    """Writes a module outside walkback and returns its name."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(name, source):
@@ -46,35 +52,36 @@ def module(tmp_path, monkeypatch):
         sys.modules.pop(path.stem, None)
 
 
-@pytest.mark.parametrize("things", CATALOGS, ids=lambda things: things.kind)
-def test_every_name_can_be_got_and_described(things):
-    names = things.names()
+@pytest.mark.parametrize("items", CATALOGS, ids=lambda items: items.kind)
+def test_every_item_can_be_imported_and_described(items):
+    names = items.names()
+    registered = {point.name: point.module for point in plugins.registered(items.group)}
     assert names
     assert names == sorted(names)
-    for name, entry in zip(names, things.entries(), strict=True):
-        assert things.get(name) is not None
+    for name, entry in zip(names, items.entries(), strict=True):
+        assert items.get(name) is not None
         assert entry.name == name
-        assert entry.module == f"{things.package}.{name}"
+        assert entry.module == registered.get(name, f"{items.package}.{name}")
         assert entry.summary.endswith((".", "?")), f"{name}: a summary is one sentence on one line"
 
 
-def test_the_rules_we_compare_with_are_there():
+def test_the_reference_rules_are_in_the_catalog():
     assert {"bp", "fa", "dfa", "sham"} <= set(RULES.names())
 
 
-def test_every_rule_says_where_it_comes_from():
+def test_every_rule_has_its_docstring_facts():
     for entry in RULES.entries():
         assert {"Citation", "Feedback", "State", "Exact"} <= entry.facts.keys(), entry.name
 
 
-def test_facts_are_the_docstrings_key_lines_and_nothing_else(module):
+def test_facts_are_the_key_value_lines_of_the_docstring(module):
     source = '"""A thing.\n\nCitation: Someone: a book, 1986\nNot a fact: no\nplain line\nState: none\n"""\n'
     entry = describe_module("thing", module("described_thing", source))
     assert entry.summary == "A thing."
     assert entry.facts == {"Citation": "Someone: a book, 1986", "State": "none"}
 
 
-def test_a_module_without_docstring_is_described_by_nothing(module):
+def test_a_module_without_docstring_has_an_empty_description(module):
     entry = describe_module("thing", module("silent_thing", "RULE = 1\n"))
     assert (entry.summary, entry.facts) == ("", {})
 
@@ -103,13 +110,13 @@ def test_another_package_adds_a_command(register, module, capsys):
     assert capsys.readouterr().out == "hello\n"
 
 
-def test_a_package_must_not_take_a_name_of_ours(register):
+def test_a_package_cannot_register_a_name_of_walkback(register):
     register(("dfa", "elsewhere.dfa"))
     with pytest.raises(InputError, match=r"'elsewhere\.dfa' registers 'dfa' in 'walkback\.rules'.*uninstall"):
         RULES.names()
 
 
-def test_two_packages_must_not_take_one_name(register):
+def test_two_packages_cannot_register_the_same_name(register):
     register(("mine", "one.rule"), ("mine", "two.rule"))
     with pytest.raises(InputError, match=r"Two installed packages register 'mine'.*'one\.rule' and 'two\.rule'"):
         RULES.names()
@@ -118,7 +125,7 @@ def test_two_packages_must_not_take_one_name(register):
 
 
 @pytest.mark.parametrize("name", ["vanished_module", "vanished_package.module"])
-def test_a_registered_module_that_is_gone_is_a_sentence(register, name):
+def test_a_registered_module_that_is_missing_raises_input_error(register, name):
     register(("mine", name))
     with pytest.raises(InputError, match=f"'mine' of the package '{name}' could not be imported"):
         RULES.get("mine")
@@ -126,13 +133,13 @@ def test_a_registered_module_that_is_gone_is_a_sentence(register, name):
         RULES.entries()
 
 
-def test_a_registered_module_without_the_thing_is_a_sentence(register, module):
+def test_a_registered_module_without_the_attribute_raises_input_error(register, module):
     register(("mine", module("empty_rule", "")))
     with pytest.raises(InputError, match="'mine' of the package 'empty_rule' defines no RULE"):
         RULES.get("mine")
 
 
-def test_hidden_files_are_no_things(tmp_path, monkeypatch):
+def test_files_that_start_with_an_underscore_are_no_items(tmp_path, monkeypatch):
     package = tmp_path / "some_catalog"
     package.mkdir()
     for name in ("__init__", "_helper", "thing"):
@@ -147,8 +154,8 @@ def test_listings_need_no_torch():
         from walkback.credit import RULES
         from walkback.data.catalog import DATA_SETS
         from walkback.nets import ARCHS
-        for things in (RULES, ARCHS, DATA_SETS):
-            assert things.entries()
+        for catalog in (RULES, ARCHS, DATA_SETS):
+            assert catalog.entries()
         sys.exit("torch" in sys.modules)
     """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

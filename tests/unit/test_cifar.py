@@ -1,4 +1,4 @@
-"""Reading CIFAR: every form gives the same arrays, and no bad file gives any."""
+"""Reading CIFAR: all file formats give the same arrays, and bad files raise InputError."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from walkback.data import cifar
 from walkback.data.cifar_spec import CIFAR10, CIFAR100, CIFAR_ARRAYS
 
 CASES = pytest.mark.parametrize(("spec", "arrays"), both(), ids=["cifar10", "cifar100"])
-FORMS = {
+FORMATS = {
     "python": python_files,
     "binary": binary_files,
     "sheets": sheet_files,
@@ -40,9 +40,9 @@ FORMS = {
 
 
 @CASES
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_arrays(spec, arrays, form, tmp_path):
-    files = FORMS[form](spec, arrays)
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_format_gives_the_same_arrays(spec, arrays, file_format, tmp_path):
+    files = FORMATS[file_format](spec, arrays)
     folder = write_folder(tmp_path / "copy", files)
     archive = write_archive(tmp_path / "copy.tgz", files, "package/")
     for place in (folder, archive):
@@ -57,7 +57,7 @@ def test_every_form_gives_the_same_arrays(spec, arrays, form, tmp_path):
 
 
 @CASES
-def test_load_finds_each_usual_place(spec, arrays, tmp_path):
+def test_load_finds_the_data_set_in_each_usual_place(spec, arrays, tmp_path):
     places = {
         spec.name: sheet_files(spec, arrays),
         spec.python_folder: python_files(spec, arrays),
@@ -76,15 +76,15 @@ def test_load_finds_each_usual_place(spec, arrays, tmp_path):
         assert same(cifar.load_cifar(spec, root), arrays), name
 
 
-def test_nothing_there_lists_where_it_looked_and_what_to_do(tmp_path):
+def test_not_found_lists_the_searched_places_and_the_command_to_run(tmp_path):
     write_folder(tmp_path / "cifar-10-batches-py", {"data_batch_1": b"", "data_batch_2": b""})
     with pytest.raises(cifar.NotFoundError) as caught:
         cifar.load_cifar(CIFAR10, tmp_path)
-    sentence = str(caught.value)
-    assert "cifar-10-batches-py' (it lacks data_batch_3, data_batch_4, data_batch_5, test_batch)" in sentence
-    assert f"{tmp_path / 'cifar-10-batches-bin'}' (no such folder)" in sentence
-    assert "`walkback data get cifar10`" in sentence
-    assert "--from PATH" in sentence
+    message = str(caught.value)
+    assert "cifar-10-batches-py' (it lacks data_batch_3, data_batch_4, data_batch_5, test_batch)" in message
+    assert f"{tmp_path / 'cifar-10-batches-bin'}' (no such folder)" in message
+    assert "`walkback data get cifar10`" in message
+    assert "--from PATH" in message
     with pytest.raises(InputError, match="does not exist"):
         cifar.read(CIFAR10, tmp_path / "nowhere")
 
@@ -96,7 +96,7 @@ def test_a_wrong_pixel_names_the_array_both_hashes_and_the_place(tmp_path):
     write_folder(tmp_path / spec.name, store_files(spec, mixed))
     with pytest.raises(InputError) as caught:
         cifar.load_cifar(spec, tmp_path)
-    sentence = str(caught.value)
+    message = str(caught.value)
     for words in (
         "test_pixels",
         cifar.digests(other)["test_pixels"],
@@ -104,7 +104,7 @@ def test_a_wrong_pixel_names_the_array_both_hashes_and_the_place(tmp_path):
         str(tmp_path / spec.name),
         "`walkback data get cifar10 --force`",
     ):
-        assert words in sentence
+        assert words in message
 
 
 def test_verify_names_wrong_shapes_types_and_labels():
@@ -125,7 +125,7 @@ class Command:
         return (os.system, (self.command,))
 
 
-def test_a_pickle_that_runs_a_command_is_refused_unrun(tmp_path):
+def test_a_pickle_that_runs_a_command_is_refused_without_running_it(tmp_path):
     spec, arrays = fake()
     proof = tmp_path / "proof"
     files = python_files(spec, arrays)
@@ -153,14 +153,14 @@ BAD_PICKLES = {
 
 
 @pytest.mark.parametrize("case", BAD_PICKLES)
-def test_bad_pickles_become_sentences(case, tmp_path):
+def test_bad_pickles_are_refused_and_named(case, tmp_path):
     spec, arrays = fake()
     files = {**python_files(spec, arrays), "test_batch": BAD_PICKLES[case]}
     with pytest.raises(InputError, match=r"^'test_batch' in .*walkback data get cifar10 --force"):
         cifar.read(spec, write_folder(tmp_path / "copy", files))
 
 
-def test_new_numpy_names_and_cut_pickles(tmp_path):
+def test_pickles_of_new_numpy_are_read_and_truncated_ones_are_refused(tmp_path):
     spec, arrays = fake()
     files = python_files(spec, arrays)
     modern = {
@@ -173,7 +173,7 @@ def test_new_numpy_names_and_cut_pickles(tmp_path):
 
 
 @CASES
-def test_cut_and_short_binaries(spec, arrays, tmp_path):
+def test_truncated_binaries_are_refused(spec, arrays, tmp_path):
     files = binary_files(spec, arrays)
     name = f"{spec.test_file}.bin"
     cut = {**files, name: files[name][:-1]}
@@ -198,7 +198,7 @@ def test_cut_and_short_binaries(spec, arrays, tmp_path):
         ("train_labels.json", b"[1, 2.5, true]", "no list of labels"),
     ],
 )
-def test_bad_sheets_become_sentences(name, contents, words, tmp_path):
+def test_bad_sheets_are_refused(name, contents, words, tmp_path):
     spec, arrays = fake()
     with pytest.raises(InputError, match=words):
         cifar.read(spec, write_folder(tmp_path / "copy", {**sheet_files(spec, arrays), name: contents}))
@@ -214,7 +214,7 @@ def test_a_sheet_with_a_huge_header_is_refused_before_decoding(tmp_path):
 
 
 @pytest.mark.parametrize("contents", [b"", b"\x93NUMPY", pickle.dumps([1])])
-def test_bad_stores_become_sentences(contents, tmp_path):
+def test_bad_stores_are_refused(contents, tmp_path):
     spec, arrays = fake()
     files = {**store_files(spec, arrays), "train_labels.npy": contents}
     with pytest.raises(InputError, match=r"'train_labels\.npy'.*no readable \.npy"):
@@ -237,7 +237,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int
     return info
 
 
-def test_archive_members_that_point_elsewhere_do_nothing(tmp_path):
+def test_archive_members_that_point_elsewhere_are_ignored(tmp_path):
     spec, arrays = fake()
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
@@ -256,7 +256,7 @@ def test_archive_members_that_point_elsewhere_do_nothing(tmp_path):
     assert secret.read_bytes() == b"secret"
 
 
-def test_an_archive_whose_only_files_are_links_is_no_copy(tmp_path):
+def test_an_archive_of_links_is_refused(tmp_path):
     spec, arrays = fake()
     for name, contents in python_files(spec, arrays).items():
         (tmp_path / name).write_bytes(contents)
@@ -286,7 +286,7 @@ def test_a_sparse_member_is_not_expanded(tmp_path):
         cifar.read(spec, path)
 
 
-def test_broken_archives_become_sentences(tmp_path):
+def test_broken_archives_are_refused(tmp_path):
     spec, arrays = fake()
     whole = write_archive(tmp_path / "whole.tgz", python_files(spec, arrays), "x/").read_bytes()
     unpacked = gzip.decompress(whole)
@@ -307,7 +307,7 @@ def test_broken_archives_become_sentences(tmp_path):
             cifar.read(spec, path)
 
 
-def test_an_archive_with_two_copies_is_ambiguous(tmp_path):
+def test_an_archive_with_two_copies_is_refused(tmp_path):
     spec, arrays = fake()
     files = python_files(spec, arrays)
     path = write_archive(tmp_path / "two.tgz", {**files, **{f"again/{name}": files[name] for name in files}}, "x/")
@@ -315,7 +315,7 @@ def test_an_archive_with_two_copies_is_ambiguous(tmp_path):
         cifar.read(spec, path)
 
 
-def test_an_oversized_file_and_an_unreadable_one(tmp_path, monkeypatch):
+def test_an_oversized_file_and_an_unreadable_file_are_refused(tmp_path, monkeypatch):
     spec, arrays = fake()
     folder = write_folder(tmp_path / "copy", binary_files(spec, arrays))
     with (folder / "test_batch.bin").open("r+b") as file:
@@ -333,8 +333,8 @@ def test_an_oversized_file_and_an_unreadable_one(tmp_path, monkeypatch):
 
 @pytest.mark.data
 @pytest.mark.parametrize("spec", [CIFAR10, CIFAR100], ids=lambda spec: spec.name)
-def test_the_real_data_have_the_known_hashes(spec):
-    """WALKBACK_TEST_DATA is a root, a folder of one data set, or an archive."""
+def test_the_real_data_have_the_expected_hashes(spec):
+    """The environment variable WALKBACK_TEST_DATA is a data folder, a folder of one data set, or an archive."""
     given = os.environ.get("WALKBACK_TEST_DATA")
     if not given:
         pytest.skip("WALKBACK_TEST_DATA is not set")

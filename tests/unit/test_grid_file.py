@@ -1,4 +1,4 @@
-"""What a grid's file asks for, and the sentences its mistakes get."""
+"""Grid files: the runs they describe, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walkback.sweeping.grid_file import parse_grid, read_grid
 
 
 class TestGridFile:
-    def test_every_list_is_multiplied_out(self):
+    def test_the_runs_are_all_combinations_of_the_lists(self):
         configs = parse_grid("""
             methods: [bp, fa, "dfa:scale=unit_error,site=input"]
             arch: [resmlp, "resmlp:d=512,depth=2"]
@@ -43,7 +43,7 @@ class TestGridFile:
         with pytest.raises(InputError, match="Unknown dtype of the run 'fp32'"):
             parse_grid("methods: bp\nsettings: {dtype: fp32}").configs()
 
-    def test_what_is_left_out_has_the_defaults_of_train(self):
+    def test_missing_keys_have_the_defaults_of_train(self):
         assert parse_grid("methods: bp").configs() == grid("bp")
 
     @given(
@@ -56,7 +56,7 @@ class TestGridFile:
         configs = parse_grid(text).configs()
         assert len(configs) == len({c.digest() for c in configs}) == len(methods) * len(seeds) * len(rates)
 
-    def test_baselines_add_the_shells_and_backprop_once(self):
+    def test_baselines_add_the_frozen_baselines_and_backprop_once(self):
         resolved_runs = sweep.runs_of_grid(parse_grid(f"methods: [fa, dfa]\nbaselines: true\n{SMALL}"))
         assert [resolved.method for resolved in resolved_runs] == [
             "fa",
@@ -79,17 +79,17 @@ class TestGridFile:
             ("methods: bp\nepochs: many", "'epochs' has 'many'; expected a whole number"),
             ("methods: bp\nseeds: []", "'seeds' is an empty list"),
             ("methods: bp\nsettings: {lrr: 1}", "Unknown key of 'settings' 'lrr'. Did you mean 'lr'?"),
-            ("methods: bp\nsettings: {seed: 1}", "'seed' has a key of its own: write 'seeds'"),
-            ("methods: bp\nsettings: {baselines: true}", "'baselines' has a key of its own"),
+            ("methods: bp\nsettings: {seed: 1}", "write the key 'seeds' beside"),
+            ("methods: bp\nsettings: {baselines: true}", "write the key 'baselines' beside"),
             ("methods: bp\nsettings: {lr: {a: 1}}", "'settings.lr' has {'a': 1}"),
             ("methods: bp\nsettings: [lr]", "'settings' is ['lr']"),
             ("methods: bp\nbaselines: 1", "'baselines' is 1; expected true or false"),
             ("methods: bp\nmethods: fa", "The key 'methods' is given twice"),
-            ("- bp", "A grid is a list of keys and values"),
-            ("", "A grid is a list of keys and values"),
+            ("- bp", "Keys: methods, arch"),
+            ("", "Keys: methods, arch"),
         ],
     )
-    def test_mistakes_are_named_with_their_key(self, text, words):
+    def test_errors_name_the_key(self, text, words):
         with pytest.raises(InputError) as caught:
             parse_grid(text).configs()
         assert words in str(caught.value)
@@ -102,14 +102,14 @@ class TestGridFile:
             ("methods: bp\nx: 1", "Unknown key 'x'"),
         ],
     )
-    def test_the_file_is_named(self, tmp_path, text, words):
+    def test_errors_name_the_file(self, tmp_path, text, words):
         path = tmp_path / "grid.yaml"
         path.write_text(text)
         with pytest.raises(InputError, match=r"grid\.yaml") as caught:
             read_grid(path)
         assert words in str(caught.value)
 
-    def test_a_file_that_cannot_be_read(self, tmp_path):
+    def test_unreadable_files_are_refused(self, tmp_path):
         with pytest.raises(InputError, match="Could not read"):
             read_grid(tmp_path / "none.yaml")
         (tmp_path / "picture").write_bytes(b"\x89\xff\xfe")

@@ -1,4 +1,4 @@
-"""Several methods in one table: over seeds, and corrected for being judged together."""
+"""Several methods in one table: worst verdict over seeds, depth corrected for multiple comparisons."""
 
 from __future__ import annotations
 
@@ -28,11 +28,16 @@ def test_seeds_of_a_method_share_a_row_in_the_order_of_their_numbers():
 
 
 def test_one_bad_seed_is_counted_and_decides():
-    # Grown and collapsed in one seed of three; D3 is clear in all.
+    # Grown and collapsed in one seed of three; D3 passes in all.
     table = make_audit_table([report(seed=1), report(seed=2, measured=fakes.exploded()), report(seed=3)])
     (row,) = table.rows
     ruling = row.rulings["three"]
-    assert (ruling.outcome, ruling.decided_by, ruling.like, ruling.seeds) == ("walked_back", ("D1", "D2"), 1, 3)
+    assert (ruling.outcome, ruling.decided_by, ruling.agreeing_seeds, ruling.seeds) == (
+        "walked_back",
+        ("D1", "D2"),
+        1,
+        3,
+    )
     assert table.verdict == "walked_back"
     assert row.claims["alignment"].outcome == "walked_back"
     assert row.claims["alignment"].reason.startswith("in 1 of 3 seeds")
@@ -46,7 +51,7 @@ def test_alignment_stands_only_where_it_stands_in_every_seed():
 
 
 def test_depth_is_corrected_over_the_methods_of_the_table():
-    # Alone its p is just under 0.05; beside another test Holm asks for half of that.
+    # Alone its p is just under 0.05; with a second test Holm requires 0.025.
     close = {"ours": (0.462, 0.478, 0.500), "shell": (0.400, 0.400, 0.400)}
     alone = make_audit_table([report("a", **close)]).rows[0].claims["depth"]
     assert alone.outcome == "stands"
@@ -59,12 +64,12 @@ def test_depth_is_corrected_over_the_methods_of_the_table():
     assert again.outcome == "stands"
 
 
-def test_cards_that_name_no_seed_are_not_taken_for_seeds_of_one_method():
+def test_cards_without_a_seed_get_rows_of_their_own():
     table = make_audit_table([report("mine", None), report("mine", None)])
     assert [len(row.cards) for row in table.rows] == [1, 1]
 
 
-def test_nothing_and_different_yardsticks_are_refused():
+def test_no_cards_and_cards_with_different_thresholds_are_refused():
     with pytest.raises(InputError, match="no cards"):
         make_audit_table([])
     with pytest.raises(InputError, match="different editions or thresholds"):

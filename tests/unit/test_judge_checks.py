@@ -1,4 +1,4 @@
-"""Each check: where it draws its line, what flips it, and what its reason says."""
+"""Each check: its threshold, what flips it, and its reason."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from fake_measurements import ALL, backprop, changed, concentrated, exploded, fa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from walkback.judge.card import CORE_CHECKS
 from walkback.judge.checks import CHECKS
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag
 from walkback.judge.report import judge
+from walkback.judge.threshold_sweep import FIELDS
 from walkback.judge.thresholds import DiagnosticThresholds
 
-FIELD = {
-    "D1": "h_norm_explosion_ratio",
-    "D2": "g_norm_floor",
-    "direction": "stability_drift_ceiling",
-    "D3": "frozen_acc_margin_pp",
-    "concentration": "concentration",
-}
+FIELD = {check: field for field, check in FIELDS.items()}
 EVIDENCE = Evidence.of([0.30, 0.31, 0.32], {"method_shell": [0.33, 0.33, 0.36], "bp_shell": [0.42, 0.41, 0.43]})
-RAISES_ABOVE = {"D1": True, "D2": False, "direction": True, "D3": False, "concentration": True}
 
 
 def status_at(report, name, threshold):
@@ -32,11 +27,13 @@ def status_at(report, name, threshold):
 
 
 @pytest.mark.parametrize("case", ["healthy", "exploded", "concentrated"])
-@pytest.mark.parametrize("name", ["D1", "D2", "direction", "D3", "concentration"])
+@pytest.mark.parametrize("name", FIELD)
 def test_a_flag_flips_at_the_threshold_it_names(case, name):
     report = judge(ALL[case](), EVIDENCE)
     flag = report.flags[name]
-    if flag.flips_at >= 1 and name == "concentration":  # All of it in one layer: no threshold below 1 clears that.
+    if (
+        flag.flips_at >= 1 and name == "concentration"
+    ):  # All alignment is in one layer: it fails at every threshold below 1.
         assert status_at(report, name, 1.0) == "clear"
         return
     step = 1e-9 * abs(flag.flips_at)
@@ -50,7 +47,7 @@ def test_flags_are_monotone_in_their_thresholds(name, one, other):
     low, high = sorted((one, other))
     report = judge(MIXED, EVIDENCE)
     at_low, at_high = status_at(report, name, low), status_at(report, name, high)
-    if RAISES_ABOVE[name]:
+    if report.flags[name].side == "above":
         assert not (at_low == "clear" and at_high == "raised")
     else:
         assert not (at_low == "raised" and at_high == "clear")
@@ -61,13 +58,13 @@ MIXED = concentrated(growth=0.5, grad=0.3, group_cos=0.4)
 
 @settings(deadline=None, max_examples=25)
 @given(st.floats(-12, 12).map(lambda power: 10.0**power))
-def test_the_scale_of_the_loss_moves_the_norm_and_nothing_else(factor):
+def test_the_scale_of_the_loss_changes_only_the_gradient_norm(factor):
     base = healthy(fresh=0.0)
     one, other = judge(base, EVIDENCE), judge(scaled(base, factor), EVIDENCE)
     assert other.flags["D2"].value == pytest.approx(one.flags["D2"].value * factor)
     assert other.verdict == one.verdict
     assert other.claims == one.claims
-    for name in ("D1", "D3", "direction", "concentration"):
+    for name in set(CORE_CHECKS) - {"D2"}:
         assert other.flags[name] == one.flags[name]
     for mine, its in zip(one.quantities.layers, other.quantities.layers, strict=True):
         assert mine.credit.cos == its.credit.cos
@@ -76,7 +73,7 @@ def test_the_scale_of_the_loss_moves_the_norm_and_nothing_else(factor):
         assert other.quantities.aggregates.to_json()[name]["value"] == pytest.approx(number["value"])
 
 
-def test_d1_names_the_layer_and_how_far_it_is_from_its_line():
+def test_d1_has_the_layer_and_the_distance_to_its_threshold():
     grown = healthy()
     norms = grown.arrays["hidden_norm"].copy()
     norms[3:] *= 100
@@ -110,7 +107,7 @@ def test_d1_with_states_that_are_not_finite():
     assert (flag.status, flag.layer, flag.to_json()["value"]) == ("raised", 3, None)
 
 
-def test_d2_says_what_the_replay_found():
+def test_the_reason_of_d2_contains_the_result_of_the_replay():
     flag = judge(exploded()).flags["D2"]
     assert flag.status == "raised"
     assert "direction valid" in flag.reason
@@ -129,7 +126,7 @@ def test_d2_is_quoted_for_a_batch_of_128_with_an_interval():
     assert judge(fake(grad=0.0)).flags["D2"].flips_at is None
 
 
-def test_the_reason_of_d2_knows_about_float16():
+def test_the_reason_of_d2_mentions_float16():
     assert "float16 ends at 6e-8" in judge(healthy(dtype="float16")).flags["D2"].reason
 
 
@@ -139,7 +136,7 @@ def test_direction_is_invalid_where_the_reference_is_noise():
     assert judge(healthy(group_cos=0.5)).flags["direction"].status == "raised"
 
 
-def test_d3_pairs_seeds_and_sets_the_nulls_side_by_side():
+def test_d3_pairs_seeds_and_compares_the_frozen_baselines():
     flag = judge(healthy(), EVIDENCE).flags["D3"]
     assert (flag.value, flag.n, flag.counts) == (-3.0, 3, "paired seeds")
     assert flag.margin == pytest.approx(-5.0)
@@ -154,7 +151,7 @@ def test_d3_at_exactly_its_margin_is_clear():
     assert judge(healthy(), Evidence.of(0.369, 0.349)).flags["D3"].status == "clear"
 
 
-def test_d3_says_what_was_not_given():
+def test_the_reason_of_d3_names_what_was_not_given():
     assert "no frozen baseline" in judge(healthy(), Evidence.of(0.4)).flags["D3"].reason
     assert "no headline accuracy" in judge(healthy(), Evidence.of(None, 0.3)).flags["D3"].reason
 
@@ -180,16 +177,17 @@ def test_concentration_leaves_exact_layers_out_and_needs_three_others():
 
 
 @pytest.mark.parametrize("case", ALL)
-def test_every_case_has_all_flags_and_they_say_why(case):
+def test_every_case_has_all_flags_with_reasons(case):
     flags = judge(ALL[case](), EVIDENCE).flags
-    assert list(flags) == ["D1", "D2", "direction", "D3", "concentration"]
+    assert list(flags)[: len(CORE_CHECKS)] == list(CORE_CHECKS)
+    assert len(flags) == len(CHECKS.names())
     assert all(isinstance(flag, Flag) and flag.reason for flag in flags.values())
 
 
-def test_checks_explain_themselves_from_their_docstrings():
-    entries = {entry.name: entry for entry in CHECKS.entries()}
-    assert set(entries) == {"d1", "d2", "d3", "direction", "concentration"}
-    for entry in entries.values():
+def test_docstrings_of_checks_have_the_facts_that_explain_shows():
+    entries = CHECKS.entries()
+    assert {entry.name for entry in entries} == set(CHECKS.names())
+    for entry in entries:
         assert entry.summary
         assert {"Formula", "Threshold", "Misleads"} <= entry.facts.keys()
 

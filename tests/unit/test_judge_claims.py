@@ -1,4 +1,4 @@
-"""Alignment and depth, judged apart."""
+"""The alignment and depth claims, judged separately."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def depth(ours, theirs, **given):
         (healthy(blocks=1, cosines=[0.3, 0.3], site="input"), "inconclusive"),
     ],
 )
-def test_what_becomes_of_an_alignment(m, shown):
+def test_outcomes_of_the_alignment_claim(m, shown):
     assert alignment(m).shown == shown
 
 
-def test_noise_outside_the_layers_it_speaks_of_does_not_touch_the_claim():
+def test_noise_outside_the_judged_layers_does_not_affect_the_claim():
     m = healthy(replay_cos=[0.1, 1, 1, 1, 1])
     assert alignment(m).outcome == "stands"
 
@@ -52,13 +52,13 @@ def test_a_real_direction_under_the_clamp_still_makes_an_alignment():
     assert alignment(healthy(grad=1e-12)).outcome == "stands"
 
 
-def test_frozen_blocks_claim_nothing():
+def test_claims_are_not_applicable_to_frozen_blocks():
     report = judge(healthy(), Evidence.of(0.3, 0.3), context={"shell": "method"})
     assert {claim.outcome for claim in report.claims.values()} == {"not_applicable"}
     assert alignment(healthy(), shell="none").outcome == "stands"
 
 
-def test_over_seeds_an_alignment_stands_only_where_it_stands_in_each():
+def test_over_seeds_an_alignment_stands_only_if_it_stands_in_each():
     good, bad = alignment(healthy()), alignment(exploded())
     assert alignment_of_seeds([good, good]).outcome == "stands"
     claim = alignment_of_seeds([good, bad, good])
@@ -89,7 +89,7 @@ def test_one_seed_is_judged_over_samples_where_correctness_was_stored():
     assert judge(m, own).claims["depth"].outcome == "walked_back"
 
 
-def test_holm_takes_back_what_does_not_survive_the_table():
+def test_holm_makes_insignificant_claims_inconclusive():
     t = DiagnosticThresholds()
     claims = {"a": Claim("depth", "stands", "a", p=0.001), "b": Claim("depth", "stands", "b", p=0.03)}
     claims |= {"c": Claim("depth", "inconclusive", "c", p=0.5), "d": Claim("depth", "not_made", "d")}
@@ -98,7 +98,7 @@ def test_holm_takes_back_what_does_not_survive_the_table():
     assert "Holm" in after["b"].reason
 
 
-def test_the_chain_is_told_in_the_protocols_order():
+def test_the_chain_has_the_protocols_order():
     report = judge(exploded(), Evidence.of(0.306, 0.349), context={"replay": "float64 agrees"})
     questions = [step.question for step in report.chain]
     for word, question in zip(("alone", "reference", "random", "mode"), questions, strict=True):

@@ -1,4 +1,4 @@
-"""What a user may hand over as accuracies and thresholds, and what is refused in which words."""
+"""Accuracies and thresholds from a user: what is accepted, and what is refused with which message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from walkback.judge.evidence import Evidence
 from walkback.judge.thresholds import DiagnosticThresholds
 
 
-def test_a_bare_number_is_a_null_without_a_name():
+def test_a_bare_number_is_an_unnamed_baseline():
     evidence = Evidence.of(0.306, 0.349)
     assert evidence.headline_acc == (0.306,)
     assert evidence.frozen == {"unnamed": (0.349,)}
@@ -29,7 +29,7 @@ def test_numbers_of_other_libraries():
     assert Evidence.of(np.float32(0.5), np.array(0.25)) == Evidence.of(0.5, 0.25)
 
 
-def test_nothing_given_is_nothing_known():
+def test_evidence_of_nothing_is_empty():
     assert Evidence.of() == Evidence()
 
 
@@ -40,7 +40,7 @@ def test_a_percentage_is_refused_with_the_fraction_that_was_meant(given):
 
 
 @pytest.mark.parametrize("given", ["0.3", True, {"a": 0.3}, -0.1, 101, float("nan"), [None], ["0.3"]])
-def test_what_is_no_accuracy_is_refused(given):
+def test_values_that_are_no_accuracies_are_refused(given):
     with pytest.raises(InputError, match=r"headline_acc is .*expected a number from 0 to 1"):
         Evidence.of(given)
 

@@ -1,4 +1,4 @@
-"""Quantities: definitions by hand, exclusions that are counted, and INVALID wherever a precondition failed."""
+"""Quantities: definitions by hand, counted exclusions, and INVALID wherever a precondition failed."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def test_excluded_samples_are_counted_and_given_no_value():
 @pytest.mark.parametrize(
     ("cosine", "status"), [(1.0, "valid"), (0.995, "valid"), (0.99, "degraded"), (0.9, "degraded"), (0.89, "noise")]
 )
-def test_the_direction_statement(cosine, status):
+def test_direction_status_by_cosine(cosine, status):
     assert of(fake(replay_cos=cosine)).top.direction.status == status
 
 
-def test_five_samples_in_a_hundred_may_be_wrong():
+def test_a_direction_is_valid_with_five_percent_wrong_samples():
     m = fake()
     cosines = m.arrays["grad_cos64"].copy()
     cosines[-1, :51] = 0.0
@@ -86,7 +86,7 @@ def test_five_samples_in_a_hundred_may_be_wrong():
     assert of(changed(m, grad_cos64=cosines)).top.direction.status == "degraded"
 
 
-def test_gradients_that_vanished_count_as_lost_and_those_that_never_were_do_not():
+def test_gradients_that_underflow_count_as_wrong_and_true_zeros_do_not():
     m = fake()
     cosines = m.arrays["grad_cos64"].copy()
     cosines[-1, :600] = np.nan
@@ -100,7 +100,7 @@ def test_gradients_that_vanished_count_as_lost_and_those_that_never_were_do_not(
     assert (fitted.status, fitted.n) == ("valid", 424)
 
 
-def test_the_clamp_statement_looks_at_both_norms():
+def test_the_clamp_depends_on_both_norms():
     assert of(healthy(grad=1e-6)).top.clamp.status == "clear"
     assert of(healthy(grad=5e-9)).top.clamp.status == "distorted"
     m = healthy()
@@ -157,7 +157,7 @@ def test_invalid_wherever_it_appears():
     assert [row.split()[-1] for row in rows] == ["INVALID", "INVALID"]
 
 
-def test_the_cls_token_before_the_first_block_says_nothing():
+def test_the_cls_token_before_the_first_block_is_not_informative():
     q = of(healthy(pool="cls"))
     assert "not informative" in str(q.layers[0].credit.cos)
     assert q.aggregates.a1.value == pytest.approx(0.25)
@@ -166,7 +166,7 @@ def test_the_cls_token_before_the_first_block_says_nothing():
 
 
 @pytest.mark.parametrize("case", ALL)
-def test_every_number_of_a_card_is_finite_or_says_why(case):
+def test_cards_contain_no_nan(case):
     card = judge(ALL[case](), Evidence.of([0.3, 0.31], [0.2, 0.2])).to_json()
     json.dumps(card, allow_nan=False)
 
@@ -180,7 +180,7 @@ def test_numbers_print_their_value_their_caveat_or_their_reason():
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "message"),
     [
         ({"layers": 6}, r"'hidden_norm' has 5 along 'layer'; expected 6"),
         ({"samples": 7}, r"has 1024 along 'sample'; expected 7"),
@@ -190,6 +190,6 @@ def test_numbers_print_their_value_their_caveat_or_their_reason():
         ({"labels": ["none"]}, r"1 labels for 5 hidden states"),
     ],
 )
-def test_measurements_that_do_not_fit_together_are_refused(facts, said):
-    with pytest.raises(InputError, match=said):
+def test_measurements_that_do_not_fit_together_are_refused(facts, message):
+    with pytest.raises(InputError, match=message):
         judge(changed(healthy(), facts))

@@ -1,4 +1,4 @@
-"""The report and its card: the same numbers everywhere, read back strictly, without a model or torch."""
+"""The report and its card: written and read strictly, without a model or torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fake_measurements import ALL, exploded, healthy
 
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
-from walkback.judge.card import read_card, schema
+from walkback.judge.card import read_card
+from walkback.judge.card_schema import schema
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -40,7 +41,7 @@ def report_of(case="exploded", evidence="bare", **given):
 
 @pytest.mark.parametrize("case", ALL)
 @pytest.mark.parametrize("evidence", EVIDENCE)
-def test_a_card_survives_the_way_through_a_file(case, evidence, tmp_path):
+def test_a_card_is_unchanged_by_saving_and_reading(case, evidence, tmp_path):
     card = report_of(case, evidence).to_json()
     path = tmp_path / "report.json"
     path.write_text(json.dumps(card, allow_nan=False))
@@ -52,13 +53,13 @@ def test_the_schema_itself_is_sound():
     jsonschema.Draft202012Validator.check_schema(schema())
 
 
-def edits(value, path=()):
+def places(value, path=()):
     """Every place of a card, as (path, value)."""
     yield path, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         if key != "provenance":
-            yield from edits(item, (*path, key))
+            yield from places(item, (*path, key))
 
 
 def edited(card, path, change):
@@ -70,8 +71,8 @@ def edited(card, path, change):
     return damaged
 
 
-def refusal(card):
-    """What the reader says against a card; empty where it takes it."""
+def error_message(card):
+    """The reader's error message; empty if it accepts the card."""
     try:
         read_card(card)
     except InputError as error:
@@ -80,19 +81,22 @@ def refusal(card):
 
 
 def test_every_damaged_place_is_refused_by_name_and_as_jsonschema_would():
-    """Each value of the wrong type, and each key taken away."""
+    """Each value of the wrong type, and each key removed."""
     card = report_of("fresh", "seeds").to_json()
     validator = jsonschema.Draft202012Validator(schema())
-    for path, _ in edits(card):
-        # The first layer, check or answer stands for all of them.
+    for path, _ in places(card):
+        # Of layers, checks and answers only the first is tested.
         if not path or any(isinstance(key, int) and key > 0 for key in path):
             continue
         damages = [edited(card, path, lambda place, key: place.__setitem__(key, {"nonsense": 1}))]
-        if isinstance(path[-1], str) and path[:-1] != ("claim", "frozen"):
+        optional = path[:-1] == ("claim", "frozen") or (
+            path[:-1] == ("thresholds",) and path[-1] not in DiagnosticThresholds.JSON_REQUIRED
+        )
+        if isinstance(path[-1], str) and not optional:
             damages.append(edited(card, path, lambda place, key: place.pop(key)))
         named = [key for key in path if isinstance(key, str)][-1]
         for damaged in damages:
-            assert named in refusal(damaged), path
+            assert named in error_message(damaged), path
             assert not validator.is_valid(damaged), path
 
 
@@ -102,11 +106,11 @@ def test_every_damaged_place_is_refused_by_name_and_as_jsonschema_would():
 def test_unknown_keys_are_refused(path):
     damaged = edited(report_of().to_json(), (*path, "extra"), lambda place, key: place.__setitem__(key, 1))
     assert not jsonschema.Draft202012Validator(schema()).is_valid(damaged)
-    assert "extra', which is not known" in refusal(damaged)
+    assert "extra" in error_message(damaged)
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         (("format",), 2, r"has the format 2; expected 1"),
         (("verdict",), "trustworthy", r"'trustworthy' at the key 'verdict'; expected 'walked_back'"),
@@ -127,14 +131,14 @@ def test_unknown_keys_are_refused(path):
         (("aggregates", "A1", "value"), None, r"at the key 'aggregates\.A1'"),
     ],
 )
-def test_damaged_cards_are_refused_in_words(path, value, said):
+def test_damaged_cards_are_refused_by_key(path, value, message):
     damaged = edited(report_of().to_json(), path, lambda place, key: place.__setitem__(key, value))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_card(damaged)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", r"is not JSON"),
         (b"\xff\xfe", r"is not JSON"),
@@ -143,20 +147,20 @@ def test_damaged_cards_are_refused_in_words(path, value, said):
         (b'{"format": NaN}', r"it contains NaN"),
     ],
 )
-def test_files_that_are_no_cards(data, said, tmp_path):
+def test_files_that_are_no_cards(data, message, tmp_path):
     path = tmp_path / "report.json"
     path.write_bytes(data)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_card(path)
 
 
-def test_a_card_that_is_not_there(tmp_path):
+def test_a_missing_card_file(tmp_path):
     with pytest.raises(InputError, match=r"Could not read .*No such file"):
         read_card(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("case", ALL)
-def test_judging_again_is_judging_afresh(case):
+def test_rejudging_equals_judging_with_the_other_thresholds(case):
     t = DiagnosticThresholds(g_norm_floor=1e-3, h_norm_explosion_ratio=1.1, concentration=0.3)
     first = report_of(case, "seeds")
     again = first.rejudge(t, "four")
@@ -172,7 +176,7 @@ def test_judging_stored_measurements_gives_the_same_card(tmp_path):
     assert again.to_json() == report.to_json()
 
 
-def test_the_card_says_what_was_claimed_where_it_comes_from_and_its_limits():
+def test_the_card_has_claim_provenance_and_limits():
     t = replace(DiagnosticThresholds(), g_norm_floor=8e-7)
     card = judge(healthy(groups=4), Evidence.of(0.6, 0.3), t, "four", "FA", "note", CONTEXT).to_json()
     assert card["claim"]["method"] == "FA"
@@ -187,13 +191,13 @@ def test_the_card_says_what_was_claimed_where_it_comes_from_and_its_limits():
     assert "concludes otherwise" in " ".join(judge(healthy(growth=60), Evidence.of(0.6, 0.3)).to_json()["limits"])
 
 
-def test_a_credit_that_is_the_gradient_without_saying_so_is_pointed_out():
+def test_a_credit_that_equals_the_gradient_without_a_label_is_in_the_limits():
     limits = judge(healthy(cosines=[1.0] * 5)).to_json()["limits"]
     assert any("The credit is the gradient itself" in line for line in limits)
     assert not any("the gradient itself" in line for line in judge(ALL["backprop"]()).to_json()["limits"])
 
 
-def test_what_the_measurement_cannot_know_stays_to_do():
+def test_unknown_checklist_answers_stay_to_do():
     answers = {item["question"]: item["answer"] for item in judge(exploded()).to_json()["checklist"]}
     assert answers["Final-epoch weights, never the best epoch on test data?"] == "[TODO]"
     assert answers["Matched frozen-blocks baseline, and by which rule its shell was trained?"] == "[TODO]"
@@ -219,7 +223,7 @@ def test_the_printed_report_fits_80_columns_and_ends_with_its_verdict(case, evid
     assert max(map(len, lines)) <= 80
     for flag in report.flags.values():
         row = next(line for line in lines if line.startswith(f"{flag.id} "))
-        assert flag.shown in row
+        assert flag.displayed in row
 
 
 def test_the_judge_needs_no_torch():

@@ -1,4 +1,4 @@
-"""Statistics: known table values, intervals that cover, and honest words."""
+"""Statistics: known table values, coverage of intervals, and the sentence about seeds."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_a_paired_interval_by_hand():
     assert detectable_margin(margin) == pytest.approx(3.264, abs=1e-3)
 
 
-def test_pairing_takes_out_what_the_seeds_share():
+def test_pairing_removes_variation_shared_by_the_seeds():
     ours, theirs = [0.50, 0.60, 0.70], [0.45, 0.55, 0.65]
     assert paired_margin(ours, theirs).sd == 0.0
     assert paired_margin(ours, theirs).interval == (5.0, 5.0)
 
 
-def test_decimal_fractions_do_not_decide_a_margin_of_exactly_two_points():
+def test_a_margin_of_exactly_two_points_is_not_affected_by_rounding():
     assert paired_margin([0.37], [0.35]).mean == 2.0
     assert paired_margin([0.369], [0.349]).mean == 2.0
 
@@ -145,7 +145,7 @@ def test_holm_never_makes_a_p_value_smaller(ps):
     assert all(p <= adjusted[name] <= 1 for name, p in given_ps.items())
 
 
-def test_honest_words_for_one_two_and_three_seeds():
+def test_the_sentence_for_one_two_and_three_seeds():
     one = interval_text(paired_margin([0.6], [0.3]))
     assert "With 1 seed" in one
     assert "no interval" in one

@@ -1,4 +1,4 @@
-"""Measurements mean what they say, on our own networks and on other people's."""
+"""Measurements of walkback networks and of any nn.Module equal their definitions computed by hand."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from torch import nn
 import tiny
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
+from walkback.judge.card import CORE_CHECKS
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import Groups, regroup
-from walkback.measure.restore import left_as_found
+from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.measure.vectors import cosines, haar_std, norms, units
 
 
@@ -42,12 +43,12 @@ def seeded(make):
 def measured(model, batches, **named):
     groups = regroup(batches)
     blocks, step_fn = named.pop("blocks", "auto"), named.pop("step_fn", None)
-    with left_as_found(model):
+    with measurement_mode(model):
         return measure(subject_of(model, blocks, *groups[0], step_fn), groups, **named)
 
 
 def by_hand(model, x, y):
-    """States and gradients of the reference model, written out."""
+    """States and gradients of the reference model, computed directly."""
     h = model.embed(x)
     states = [h]
     for block in model.blocks:
@@ -73,14 +74,14 @@ def test_norms_and_gradients_are_those_written_out_by_hand():
     np.testing.assert_allclose(found.arrays["group_cos"], [means[0] @ means[1]], rtol=1e-9)
 
 
-def test_our_own_network_measures_as_its_trace():
+def test_a_walkback_network_measures_as_its_trace():
     resolved = tiny.resolved("dfa", dtype="float32")
     data = resolved.source.load(None)
-    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
+    subject = NetworkSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     found = measure(subject, Groups([(data.train_x, data.train_y)]))
     replay = subject.double()
-    seen = replay.run(data.train_x.double(), data.train_y)
-    for layer, (a, g) in enumerate(zip(replay.credit(seen), seen.reference, strict=True)):
+    frozen_pass = replay.run(data.train_x.double(), data.train_y)
+    for layer, (a, g) in enumerate(zip(replay.credit(frozen_pass), frozen_pass.reference, strict=True)):
         np.testing.assert_allclose(
             found.arrays["credit_cos"][layer], F.cosine_similarity(a, g, dim=1, eps=0), rtol=1e-9
         )
@@ -91,7 +92,7 @@ def test_our_own_network_measures_as_its_trace():
 
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=6), st.integers(0, 3))
 @settings(max_examples=15, deadline=None)
-def test_nothing_depends_on_how_the_samples_are_cut_into_batches(sizes, seed):
+def test_measurements_do_not_depend_on_batch_sizes(sizes, seed):
     model = seeded(foreign_models.Reference)
     x, y = samples(300, seed=seed)
     whole = measured(model, [(x, y)])
@@ -108,15 +109,15 @@ def test_nothing_depends_on_how_the_samples_are_cut_into_batches(sizes, seed):
 
 @given(st.integers(-12, 12))
 @settings(max_examples=13, deadline=None)
-def test_a_scaled_loss_scales_the_norms_and_leaves_every_direction(power):
+def test_a_scaled_loss_scales_norms_and_keeps_directions(power):
     model = seeded(foreign_models.Reference)
     x, y = samples()
 
     def loss(scale):
         return lambda model, batch: scale * F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
-    def credit(seen):
-        return [g.flip(-1) + g for g in seen.reference]
+    def credit(frozen_pass):
+        return [g.flip(-1) + g for g in frozen_pass.reference]
 
     plain = measured(model, [(x, y)], step_fn=loss(1.0), credit=credit)
     other = measured(model, [(x, y)], step_fn=loss(10.0**power), credit=credit)
@@ -125,12 +126,12 @@ def test_a_scaled_loss_scales_the_norms_and_leaves_every_direction(power):
         np.testing.assert_allclose(other.arrays[name], plain.arrays[name], atol=1e-6, rtol=1e-6, err_msg=name)
 
 
-def judged(taken):
-    return judge(taken, Evidence.of(0.5, 0.4))
+def judged(measurements):
+    return judge(measurements, Evidence.of(0.5, 0.4))
 
 
 def statements(report):
-    """What a report concludes, without its numbers."""
+    """The conclusions of a report, without its numbers."""
     return (
         report.verdict,
         {name: verdict.outcome for name, verdict in report.verdicts.items()},
@@ -140,12 +141,12 @@ def statements(report):
     )
 
 
-def mixed_credit(seen):
-    return [g.flip(-1) + g for g in seen.reference]
+def mixed_credit(frozen_pass):
+    return [g.flip(-1) + g for g in frozen_pass.reference]
 
 
-def planted(factor):
-    """A healthy network, or one whose stream explodes before the terminal norm."""
+def scaled_blocks(factor):
+    """A healthy network, or one whose residual stream explodes before the terminal norm."""
     model = seeded(foreign_models.Reference)
     foreign_models.explode(model.blocks, [factor] * 3)
     return model
@@ -154,8 +155,8 @@ def planted(factor):
 @pytest.mark.parametrize("factor", [1.0, 1e9])
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=6))
 @settings(max_examples=8, deadline=None)
-def test_the_verdict_does_not_depend_on_how_the_samples_are_cut(factor, sizes):
-    model = planted(factor)
+def test_the_verdict_does_not_depend_on_batch_sizes(factor, sizes):
+    model = scaled_blocks(factor)
     x, y = samples(300)
     cuts = list(zip(x.split(sizes_to(sizes)), y.split(sizes_to(sizes)), strict=True))
     whole, again = (judged(measured(model, batches, credit=mixed_credit)) for batches in ([(x, y)], cuts))
@@ -174,8 +175,8 @@ def sizes_to(sizes, count=300):
 @pytest.mark.parametrize("factor", [1.0, 1e9])
 @given(st.floats(-12, 12))
 @settings(max_examples=8, deadline=None)
-def test_no_verdict_but_that_of_d2_depends_on_the_scale_of_the_loss(factor, power):
-    model, scale = planted(factor), 10.0**power
+def test_only_d2_depends_on_the_scale_of_the_loss(factor, power):
+    model, scale = scaled_blocks(factor), 10.0**power
 
     def scaled(scale):
         def step_fn(model, batch):
@@ -187,27 +188,27 @@ def test_no_verdict_but_that_of_d2_depends_on_the_scale_of_the_loss(factor, powe
     d2, d2_plain = other.flags["D2"], plain.flags["D2"]
     assert d2.value == pytest.approx(scale * d2_plain.value, rel=1e-6)
     assert d2.status == ("raised" if scale * d2_plain.value < 1e-7 else "clear")
-    for name in ("D1", "direction", "D3", "concentration"):
+    for name in set(CORE_CHECKS) - {"D2"}:
         assert other.flags[name].status == plain.flags[name].status, name
         assert other.flags[name].value == pytest.approx(plain.flags[name].value, rel=1e-6, abs=1e-6), name
     assert statements(other)[3:] == statements(plain)[3:]
     assert {layer.direction.status for layer in other.quantities.layers} == {"valid"}
-    # Where D2 says the same, so does every edition; the default one asks D1 as well.
+    # If D2 is unchanged, so is every edition; the default one needs D1 to fail as well.
     if d2.status == d2_plain.status or factor == 1:
         assert other.verdict == plain.verdict
 
 
-def test_backprop_aligns_with_itself_however_small_it_is():
+def test_the_gradient_aligns_with_itself_however_small_it_is():
     model = seeded(foreign_models.Reference)
     x, y = samples()
 
     def tiny_loss(model, batch):
         return 1e-30 * F.cross_entropy(model(batch[0]).double(), batch[1], reduction="none")
 
-    found = measured(model, [(x, y)], step_fn=tiny_loss, credit=lambda seen: seen.reference)
+    found = measured(model, [(x, y)], step_fn=tiny_loss, credit=lambda frozen_pass: frozen_pass.reference)
     assert found.arrays["grad_norm64"].max() < 1e-28
     np.testing.assert_allclose(found.arrays["credit_cos"], 1, atol=1e-12)
-    # ... where the usual function reads almost nothing.
+    # The usual, clamping function gives almost zero.
     assert np.abs(found.arrays["credit_cos_clamped"]).max() < 1e-10
 
 
@@ -240,21 +241,22 @@ def test_the_haar_null_has_the_width_that_drawn_rotations_have():
 
 
 CASES = {
-    "branches": (foreign_models.Reference, (6,), 4, "3 blocks (blocks), each returning a residual branch"),
-    "sequential": (foreign_models.sequential, (6,), 4, "3 blocks (3 x Whole), each returning the next state"),
+    "branches": (foreign_models.Reference, (6,), 4, ("3 blocks (blocks)", "branch")),
+    "sequential": (foreign_models.sequential, (6,), 4, ("3 blocks (3 x Whole)", "next state")),
     "two stages": (
         foreign_models.Convolutions,
         (3, 5, 5),
         5,
-        "4 blocks (4 x ConvBlock), each returning the next state",
+        ("4 blocks (4 x ConvBlock)", "next state"),
     ),
 }
 
 
-@pytest.mark.parametrize(("make", "shape", "layers", "sentence"), CASES.values(), ids=CASES)
-def test_blocks_are_found_and_named(make, shape, layers, sentence):
+@pytest.mark.parametrize(("make", "shape", "layers", "words"), CASES.values(), ids=CASES)
+def test_blocks_are_found_and_named(make, shape, layers, words):
     found = measured(seeded(make), [samples(260, shape)])
-    assert found.facts["found"] == [sentence]
+    (text,) = found.facts["found"]
+    assert all(word in text for word in words)
     assert found.facts["layers"] == layers
     assert (found.arrays["grad_cos64"] > 0.999).all()
 
@@ -270,7 +272,8 @@ def test_tokens_are_pooled_as_the_head_reads_them(pooling, pool):
 def test_keyword_inputs_tuple_blocks_and_output_objects():
     x, y = samples(260)
     found = measured(seeded(foreign_models.Dicts), [{"pixel_values": x, "labels": y}])
-    assert found.facts["found"] == ["3 blocks (3 x TupleBlock), each returning the next state"]
+    (text,) = found.facts["found"]
+    assert "3 x TupleBlock" in text
     same = measured(seeded(foreign_models.Dicts), [{"pixel_values": x, "labels": y}], blocks="encoder.layer")
     np.testing.assert_array_equal(same.arrays["grad_norm"], found.arrays["grad_norm"])
 
@@ -281,7 +284,7 @@ def test_a_compiled_or_parallel_model_is_unwrapped():
     plain = measured(model, [(x, y)])
     wrapped = measured(nn.DataParallel(model), [(x, y)])
     np.testing.assert_array_equal(wrapped.arrays["grad_norm"], plain.arrays["grad_norm"])
-    assert wrapped.facts["found"][0] == "DataParallel unwrapped"
+    assert "DataParallel" in wrapped.facts["found"][0]
 
 
 @pytest.mark.parametrize(
@@ -295,10 +298,14 @@ def test_a_compiled_or_parallel_model_is_unwrapped():
         (foreign_models.Reference, {"blocks": ["blocks.0", "blocks.9"]}, "'blocks.9'"),
         (foreign_models.Reference, {"blocks": ["embed", "out_ln"]}, "neither"),
         (foreign_models.Reference, {"step_fn": lambda model, batch: model(batch[0]).mean()}, "one loss for each"),
-        (foreign_models.Reference, {"credit": lambda seen: seen.reference[:-1]}, "one for each hidden state"),
+        (
+            foreign_models.Reference,
+            {"credit": lambda frozen_pass: frozen_pass.reference[:-1]},
+            "one for each hidden state",
+        ),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_the_reason(make, named, sentence):
+def test_models_that_cannot_be_measured_are_refused(make, named, sentence):
     with pytest.raises(InputError, match=sentence):
         measured(seeded(make), [samples(260)], **named)
 
@@ -339,18 +346,18 @@ def same(left, right):
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_the_model_is_left_as_it_was_found(raises):
+def test_the_models_state_is_restored(raises):
     model = seeded(foreign_models.Convolutions).train()
     model.stage1.eval()
     model.head.weight.requires_grad_(False)
     model.stem.weight.grad = torch.ones_like(model.stem.weight)
     before = copy.deepcopy(state_of(model))
 
-    def credit(seen):
+    def credit(frozen_pass):
         torch.rand(3), np.random.rand(), random.random()
         if raises:
             raise ZeroDivisionError
-        return seen.reference
+        return frozen_pass.reference
 
     try:
         measured(model, [samples(260, (3, 5, 5))], credit=credit)
@@ -359,8 +366,8 @@ def test_the_model_is_left_as_it_was_found(raises):
     assert same(before, state_of(model))
 
 
-def test_measurements_survive_the_disk(tmp_path):
-    found = measured(seeded(foreign_models.Reference), [samples(260)], credit=lambda seen: seen.reference)
+def test_measurements_are_saved_and_loaded(tmp_path):
+    found = measured(seeded(foreign_models.Reference), [samples(260)], credit=lambda frozen_pass: frozen_pass.reference)
     found.save(tmp_path / "measurements.npz")
     again = Measurements.load(tmp_path / "measurements.npz")
     assert again.facts == found.facts

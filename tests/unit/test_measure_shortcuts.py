@@ -1,4 +1,4 @@
-"""Shortcuts that make measuring cheap must not change what is measured."""
+"""Optimisations of the measurement do not change its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tiny
 from walkback.measure import vectors
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 
 DATA = "prototypes:train=96,test=300,dim=6,prototypes=8,labels=4"
 
@@ -18,7 +18,7 @@ DATA = "prototypes:train=96,test=300,dim=6,prototypes=8,labels=4"
 def subject_and_groups(method):
     resolved = tiny.resolved(method, data=DATA, dtype="float32")
     data = resolved.source.load(None)
-    subject = OwnSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
+    subject = NetworkSubject(resolved.net, resolved.params(), resolved.rule, resolved.state())
     return subject, regroup([(data.test_x, data.test_y)])
 
 
@@ -32,21 +32,24 @@ def test_without_the_replay_the_frozen_pass_is_the_same():
 
 
 @pytest.mark.parametrize("method", ["dfa", "fa", "kp"])
-def test_fresh_feedback_on_a_kept_pass_equals_a_pass_of_its_own(method):
-    """kp's feedback works inside the Linears, so that there no pass may be kept."""
+def test_fresh_feedback_with_a_cached_trace_equals_a_separate_trace(method):
+    """kp's feedback is inside the Linears, so that its trace must not be cached."""
     subject, groups = subject_and_groups(method)
-    twin = subject.double()
-    seen = twin.run(*groups[0])
-    states = [twin.fresh_state(draw) for draw in range(2)]
-    kept = [twin.credit(seen), *(twin.credit_with(seen, state) for state in states)]
-    apart = [subject.double().credit(seen), *(subject.double().credit_with(seen, state) for state in states)]
-    for left, right in zip(kept, apart, strict=True):
+    subject64 = subject.double()
+    frozen_pass = subject64.run(*groups[0])
+    states = [subject64.fresh_state(draw) for draw in range(2)]
+    kept = [subject64.credit(frozen_pass), *(subject64.credit_with(frozen_pass, state) for state in states)]
+    separate = [
+        subject.double().credit(frozen_pass),
+        *(subject.double().credit_with(frozen_pass, state) for state in states),
+    ]
+    for left, right in zip(kept, separate, strict=True):
         for a, b in zip(left, right, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert not torch.equal(kept[1][0], kept[2][0])
 
 
-def test_another_group_is_not_answered_from_the_kept_pass():
+def test_the_cached_trace_is_not_used_for_another_group():
     subject, groups = subject_and_groups("dfa")
     first, second = (subject.run(*group) for group in groups[:2])
     subject.credit(first)
@@ -55,7 +58,7 @@ def test_another_group_is_not_answered_from_the_kept_pass():
 
 
 @pytest.mark.parametrize(("samples", "features"), [(40, 7), (7, 40)])
-def test_the_null_width_is_the_same_on_either_way(samples, features):
+def test_both_formulas_of_the_null_width_agree(samples, features):
     draws = torch.Generator().manual_seed(0)
     a, g = (torch.randn(samples, features, generator=draws, dtype=torch.float64) for _ in range(2))
     a[3] = 0  # Left out.

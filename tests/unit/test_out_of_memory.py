@@ -64,9 +64,9 @@ def test_a_fleet_is_halved_until_it_fits(tmp_path, monkeypatch, error):
     results = walkback.train(**GRID, out=tmp_path, listener=heard)
     assert heard.lines == [
         ("started", 5),
-        ("out of memory with 5 models together; going on with 3 + 2", 6),
+        ("out of memory with 5 models together; continuing with 3 + 2", 6),
         ("started", 3),
-        ("out of memory with 3 models together; going on with 2 + 1", 6),
+        ("out of memory with 3 models together; continuing with 2 + 1", 6),
         ("started", 2),
         ("started", 1),
         ("started", 2),
@@ -95,7 +95,7 @@ def test_the_halves_go_on_from_the_last_checkpoint(tmp_path, monkeypatch):
     small_memory(monkeypatch, 3, after=2)
     heard = Heard()
     results = walkback.train(**GRID, out=tmp_path, listener=heard)
-    text = "out of memory with 5 models together; going on with 3 + 2"
+    text = "out of memory with 5 models together; continuing with 3 + 2"
     assert heard.lines == [("started", 5), (text, -2), ("started", 3), ("resumed", 2), ("started", 2), ("resumed", 2)]
     for result in results:
         assert [row["epoch"] for row in store.open_run(tmp_path / result.run).log()] == [1, 2, 3]
@@ -134,7 +134,7 @@ def test_the_command_says_so(tmp_path, monkeypatch, capsys):
     small_memory(monkeypatch, 1)
     words = ["--arch", SMALL["arch"], "--data", SMALL["data"], "--set", "batch=32", "--device", "cpu", "--epochs", "1"]
     assert main(["train", "--seeds", "1", "2", "--out", str(tmp_path), *words]) == 0
-    assert "out of memory with 2 models together; going on with 1 + 1" in capsys.readouterr().err
+    assert "out of memory with 2 models together; continuing with 1 + 1" in capsys.readouterr().err
 
 
 def test_a_worker_says_so(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_worker_says_so(tmp_path, monkeypatch):
     how = {"out": str(tmp_path), "data_root": None, "command": [], "device": "cpu"}
     said = run_job({"kind": "train", "options": how, "configs": configs})
     assert said["status"] == "done"
-    assert said["notes"] == ("out of memory with 2 models together; going on with 1 + 1",)
+    assert said["notes"] == ("out of memory with 2 models together; continuing with 1 + 1",)
 
 
 def test_a_cap_plans_small_fleets(tmp_path, capsys):
@@ -192,5 +192,5 @@ def test_a_real_limit_on_the_memory_is_survived(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "planned 32", "the machine has room for all, and does not know of the limit"
-    assert lines[1] == "out of memory with 32 models together; going on with 16 + 16"
+    assert lines[1] == "out of memory with 32 models together; continuing with 16 + 16"
     assert lines[-1].split() == ["done"] * 32

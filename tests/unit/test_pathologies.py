@@ -1,7 +1,8 @@
-"""Planted failures come out as what they are, in models as several libraries write them and in our own."""
+"""Known failures are diagnosed correctly, in models in the style of several libraries and in walkback networks."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 
 COUNT = 2 * GROUP
 
@@ -56,7 +57,7 @@ class Case:
     batch: Any
     blocks: Any
     head: str | None
-    """The last Linear's name in the model with a terminal norm."""
+    """The name of the last Linear in the model with a terminal norm."""
     norm: str | None
     """The terminal norm's name."""
 
@@ -65,15 +66,15 @@ class Case:
         return self.make(terminal_norm)
 
 
-def own(terminal_norm):
+def walkback_network(terminal_norm):
     resolved = tiny.resolved(
         arch=f"resmlp:d=16,depth=3,w2_std=0.1,terminal_norm={str(terminal_norm).lower()}", dtype="float32"
     )
-    return models.Handed(resolved.net, resolved.params())
+    return models.NetworkModule(resolved.net, resolved.params())
 
 
 CASES = {
-    "resmlp": Case(own, vectors, lambda m: m.blocks, None, None),
+    "resmlp": Case(walkback_network, vectors, lambda m: m.blocks, None, None),
     "vit, cls": Case(lambda t: models.VisionTransformer("token", t), images, lambda m: m.blocks, "head", "norm"),
     "vit, mean": Case(lambda t: models.VisionTransformer("avg", t), images, lambda m: m.blocks, "head", "norm"),
     "gpt2": Case(models.GPT2Classifier, ids, lambda m: m.transformer.h, "score", "transformer.ln_f"),
@@ -85,8 +86,8 @@ WITH_HEAD = [name for name, case in CASES.items() if case.head]
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def settled(model, case):
-    """BatchNorm's running statistics as training would leave them: those of the model's own states."""
+def with_running_statistics(model, case):
+    """The model in evaluation mode, with BatchNorm's running statistics computed from its own states."""
     if any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
         for module in model.modules():
             if isinstance(module, nn.BatchNorm2d):
@@ -101,10 +102,10 @@ def settled(model, case):
 def exploded(case, terminal_norm, factor=1e9):
     model = case.model(terminal_norm)
     blocks = list(case.blocks(model))
-    # Without residuals every block multiplies what came before.
+    # Without residuals every block multiplies the growth of the previous ones.
     each_factor = 1e4 if isinstance(model, nn.Sequential) else factor
     models.explode(blocks, [each_factor] * len(blocks))
-    return settled(model, case)
+    return with_running_statistics(model, case)
 
 
 def shrink(model, name, factor):
@@ -118,8 +119,8 @@ def diagnosed(model, batch, **named):
 
 
 @each
-def test_a_healthy_network_raises_nothing(case):
-    report = diagnosed(settled(case.model(), case), case.batch())
+def test_a_healthy_network_passes_all_checks(case):
+    report = diagnosed(with_running_statistics(case.model(), case), case.batch())
     assert (report.flags["D1"].status, report.flags["D2"].status) == ("clear", "clear")
     assert all(layer.direction.status == "valid" for layer in report.quantities.layers)
     assert {mode.id for mode in report.modes} == set()
@@ -127,26 +128,26 @@ def test_a_healthy_network_raises_nothing(case):
 
 
 @each
-def test_an_explosion_before_a_terminal_norm_raises_d1_and_d2(case):
+def test_an_explosion_before_a_terminal_norm_fails_d1_and_d2(case):
     report = diagnosed(exploded(case, True), case.batch())
     assert (report.flags["D1"].status, report.flags["D2"].status) == ("raised", "raised")
     assert report.flags["D1"].value > 1e3
     assert [mode.id for mode in report.modes] == ["1a", "1b"]
     assert report.verdict == "walked_back"
-    # Small as it is, its direction is real: what is lost is lost by the clamp only.
+    # Although it is small, its direction is valid: only the clamp distorts the cosine.
     assert report.quantities.top.direction.status == "valid"
     assert report.quantities.top.clamp.status == "distorted"
 
 
 @each
-def test_an_explosion_without_a_terminal_norm_raises_d1_only(case):
+def test_an_explosion_without_a_terminal_norm_fails_d1_only(case):
     report = diagnosed(exploded(case, False), case.batch())
     assert (report.flags["D1"].status, report.flags["D2"].status) == ("raised", "clear")
     assert report.verdict == "trustworthy"
     assert report.rejudge(protocol="four").verdict == "walked_back"
 
 
-def test_only_the_growing_block_is_named_where_one_grows():
+def test_d1_names_the_block_that_grows():
     case = CASES["vit, cls"]
     model = case.model()
     models.explode(list(model.blocks), [1.0, 1e6, 1.0])
@@ -156,47 +157,46 @@ def test_only_the_growing_block_is_named_where_one_grows():
 
 @pytest.mark.parametrize("terminal_norm", [True, False])
 @pytest.mark.parametrize("factor", [1.0, 1e9])
-def test_our_own_network_measures_the_same_by_itself_and_handed_over(terminal_norm, factor):
+def test_a_walkback_network_measures_the_same_as_an_nn_module(terminal_norm, factor):
     resolved = tiny.resolved(arch=f"resmlp:d=16,depth=3,terminal_norm={str(terminal_norm).lower()}", dtype="float32")
     params = {
         name: leaf * factor if name.startswith("blocks.") and ".w2." in name else leaf
         for name, leaf in resolved.params().items()
     }
-    subject = OwnSubject(resolved.net, params)
+    subject = NetworkSubject(resolved.net, params)
     report = judge(measure(subject, regroup([vectors()])), Evidence.of(0.5, 0.4))
     raised = "raised" if factor > 1 else "clear"
     assert report.flags["D1"].status == raised
     assert report.flags["D2"].status == (raised if terminal_norm else "clear")
-    handed = diagnosed(models.Handed(resolved.net, params), vectors())
+    as_module = diagnosed(models.NetworkModule(resolved.net, params), vectors())
     for name in ("hidden_norm", "grad_norm", "grad_norm64", "group_cos"):
         np.testing.assert_allclose(
-            handed.measurements.arrays[name], report.measurements.arrays[name], rtol=1e-4, err_msg=name
+            as_module.measurements.arrays[name], report.measurements.arrays[name], rtol=1e-4, err_msg=name
         )
 
 
 @pytest.mark.parametrize("case", [CASES[name] for name in WITH_HEAD], ids=WITH_HEAD)
-def test_half_precision_underflow_is_named(case):
-    """Every weight is a number that float16 has, but the gradient at h_L is smaller than float16 can be."""
-    model = settled(case.model(), case)
+def test_half_precision_underflow_is_reported(case):
+    """Every weight is representable in float16, but the gradient at h_L is smaller than float16's smallest number."""
+    model = with_running_statistics(case.model(), case)
     shrink(model, case.head, 3e-4)
     shrink(model, case.norm, 1e-5)
     report = diagnosed(model.half(), case.batch())
-    sentence = f"float16 underflow: {COUNT} of {COUNT} gradients are zero only because float16 ends at 6e-08"
-    assert sentence in " ".join(str(report).split())
+    assert f"float16 underflow: {COUNT} of {COUNT} gradients" in " ".join(str(report).split())
     assert report.quantities.top.direction.status == "noise"
     assert (report.flags["D2"].status, report.flags["D2"].value) == ("raised", 0)
-    # The same weights in float32 have the gradient, and then nothing is said of an underflow.
+    # In float32 the same weights have a gradient, and no underflow is reported.
     again = diagnosed(model.float(), case.batch())
     assert again.quantities.top.direction.status == "valid"
     assert "underflow" not in str(again)
 
 
-def test_a_stream_that_outgrows_half_precision_is_an_explosion():
+def test_an_overflow_of_half_precision_is_an_explosion():
     model = exploded(CASES["encoder"], True, 2e5).half()
     report = diagnosed(model, tokens())
     flag = report.flags["D1"]
     assert flag.status == "raised"
-    assert flag.reason == "h_1 is infinite after a finite h_0: it outgrew float16"
+    assert all(word in flag.reason for word in ("h_1", "infinite", "float16"))
     assert report.flags["D2"].invalid
     assert report.quantities.top.clamp.status == "missing"
 
@@ -209,16 +209,16 @@ def with_cancellation(case):
 
 
 @pytest.mark.parametrize("name", ["vit, cls", "vit, mean", "encoder", "resnet"])
-def test_a_direction_that_only_float64_has_is_noise(name):
+def test_a_direction_that_float32_rounds_away_is_noise(name):
     case = CASES[name]
-    model = settled(with_cancellation(case), case)
+    model = with_running_statistics(with_cancellation(case), case)
     report = diagnosed(model, case.batch(), credit=lambda seen: seen.reference)
     top = report.quantities.top
     assert top.direction.status == "noise"
     assert report.flags["D2"].status == "clear"
     assert top.credit.cos.status == "invalid"
     assert (report.claims["alignment"].outcome, report.claims["alignment"].name) == ("walked_back", "noise")
-    # In float64 the same weights have a direction.
+    # In float64 the same weights have a valid direction.
     again = diagnosed(model.double(), case.batch(), credit=lambda seen: seen.reference)
     assert again.quantities.top.direction.status == "valid"
     assert again.quantities.top.credit.cos.known == pytest.approx(1)
@@ -226,7 +226,7 @@ def test_a_direction_that_only_float64_has_is_noise(name):
 
 @pytest.mark.parametrize("case", [CASES[name] for name in WITH_HEAD], ids=WITH_HEAD)
 def test_a_tiny_gradient_that_float64_reproduces_is_valid_and_clamped(case):
-    model = settled(case.model(), case)
+    model = with_running_statistics(case.model(), case)
     shrink(model, case.head, 1e-12)
     report = diagnosed(model, case.batch(), credit=lambda seen: seen.reference)
     top = report.quantities.top
@@ -234,16 +234,16 @@ def test_a_tiny_gradient_that_float64_reproduces_is_valid_and_clamped(case):
     assert (top.direction.status, top.clamp.status) == ("valid", "distorted")
     assert top.credit.cos.known == pytest.approx(1, abs=1e-5)
     assert abs(top.credit.clamped.known) < 1e-6
-    assert "clamped at 1e-08, distorted" in top.credit.clamped.reason
+    assert "distorted" in top.credit.clamped.reason
     shown = " ".join(str(report).split())
-    assert f"layer {report.quantities.depth} cosine: +1.000 without the clamp; plain code reads +0.000" in shown
+    assert re.search(rf"layer {report.quantities.depth} cosine: \+1\.000 .*\+0\.000", shown)
     assert "the direction is real although it is small" in shown
     assert report.claims["alignment"].outcome == "stands"
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    """A network that has learned its samples by heart."""
+    """A network that has memorised its samples."""
     torch.manual_seed(0)
     model, (x, y) = models.Reference(d=32), vectors()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -256,7 +256,7 @@ def fitted():
     return model
 
 
-def test_a_fitted_network_is_not_called_a_collapse(fitted):
+def test_a_fitted_network_is_no_collapse(fitted):
     x, y = vectors()
     trained = diagnosed(fitted, (x, y))
     assert trained.quantities.error_norm.known < 0.1

@@ -1,4 +1,4 @@
-"""Quotations: between two marks of a page stands what a stored study says."""
+"""Quotations: the text between two marks of a page is copied from a stored study."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from walkback.cli.main import main
 from walkback.core.errors import InputError
-from walkback_papers.quotes import fill
+from walkback_papers.quotes import fill_quotations
 
 
 def cell(text):
@@ -18,7 +18,7 @@ def cell(text):
 
 
 ROWS = [["BP", "0.58", "trustworthy"], ["DFA", "0.31 ± 0.02", "walked back"], ["DFA", "0.40", "trustworthy"]]
-STORY = {
+STUDY = {
     "name": "audit",
     "findings": [
         {"claim": "DFA is walked back.", "holds": True, "said": "Verdict: D1."},
@@ -36,13 +36,13 @@ STORY = {
 }
 
 
-def study_report_of(name):
+def load_study(name):
     assert name == "audit"
-    return STORY
+    return STUDY
 
 
 def quoted(what, old=""):
-    page = fill(f"before <!-- quote {what} -->{old}<!-- /quote --> after", study_report_of, "../results")
+    page = fill_quotations(f"before <!-- quote {what} -->{old}<!-- /quote --> after", load_study, "../results")
     assert page.startswith(f"before <!-- quote {what} -->")
     assert page.endswith("<!-- /quote --> after")
     return page.partition("-->")[2].partition("<!-- /quote")[0]
@@ -63,33 +63,35 @@ def test_a_table_and_a_part_of_it():
     assert part[2:4] == ["| walked back | DFA |", "| trustworthy | DFA |"]
 
 
-def test_a_finding_says_whether_it_holds_and_nothing_in_it_becomes_markup():
+def test_a_finding_states_whether_it_holds_and_its_markup_is_escaped():
     assert quoted("audit#1") == "\n  DFA is walked back. **Holds**: Verdict: D1."
     assert quoted("audit#2") == "\n  FA\\_x passes. **Not decided here**: One seed."
 
 
 @pytest.mark.parametrize("before", ["", "words\n", "- ", "* ", "> "])
-def test_a_cell_that_would_make_html_of_its_line_is_refused(before):
+def test_a_cell_at_the_start_of_a_line_is_refused(before):
     cell = '<!-- quote audit/all row="BP" column="accuracy" --><!-- /quote -->'
-    with pytest.raises(InputError, match=r"begins a line.*Write a word before it"):
-        fill(before + cell, study_report_of, "r")
-    assert fill(f"{before}It is {cell}", study_report_of, "r").count("0.58") == 1
+    with pytest.raises(InputError, match=r"audit/all.*begins a line"):
+        fill_quotations(before + cell, load_study, "r")
+    assert fill_quotations(f"{before}It is {cell}", load_study, "r").count("0.58") == 1
 
 
 @pytest.mark.parametrize("what", ["audit#1", "audit/all"])
-def test_a_finding_and_a_table_are_markdown_where_they_begin_a_line(what):
-    """With the parser of the documentation."""
+def test_a_finding_and_a_table_render_at_the_start_of_a_line(what):
+    """With the Markdown parser of the documentation."""
     from markdown_it import MarkdownIt
 
-    shown = MarkdownIt().enable("table").render(fill(f"- <!-- quote {what} --><!-- /quote -->", study_report_of, "r"))
+    shown = (
+        MarkdownIt().enable("table").render(fill_quotations(f"- <!-- quote {what} --><!-- /quote -->", load_study, "r"))
+    )
     assert "<strong>Holds</strong>" in shown if what == "audit#1" else "<td>BP</td>" in shown
 
 
-def test_rows_and_columns_are_asked_of_the_table_where_a_figure_has_its_name():
-    study_report = {**STORY, "figures": [{"name": "all", "title": "All of them"}]}
-    said = fill('<!-- quote audit/all columns="method" --><!-- /quote -->', lambda name: study_report, "out")
-    assert "| BP |" in said
-    assert "![All of them]" in fill("<!-- quote audit/all --><!-- /quote -->", lambda name: study_report, "out")
+def test_rows_and_columns_select_the_table_if_a_figure_has_the_same_name():
+    study = {**STUDY, "figures": [{"name": "all", "title": "All of them"}]}
+    filled = fill_quotations('<!-- quote audit/all columns="method" --><!-- /quote -->', lambda name: study, "out")
+    assert "| BP |" in filled
+    assert "![All of them]" in fill_quotations("<!-- quote audit/all --><!-- /quote -->", lambda name: study, "out")
 
 
 def test_a_figure_is_linked_below_the_results():
@@ -97,77 +99,78 @@ def test_a_figure_is_linked_below_the_results():
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
-        ('audit/all row="BP" column="acuracy"', "Unknown column 'acuracy'. Did you mean 'accuracy'?"),
-        ('audit/all row="BQ" column="three"', "Unknown row 'BQ'"),
-        ('audit/all row="DFA" column="three"', "means 2 rows"),
-        ('audit/all rows="XX"', "Unknown row 'XX'"),
-        ('audit/all row="BP" columns="three"', "Unknown setting of the quotation"),
-        ("audit/al", "Unknown table or figure 'al'. Did you mean 'all'?"),
-        ("audit#3", "has 2 findings; there is no number 3"),
-        ("audit", "cannot be read. Write STUDY/TABLE"),
-        ("audit/all rows", "cannot be read. Write STUDY/TABLE"),
-        ('audit/all rows="a', "cannot be read: No closing quotation"),
+        ('audit/all row="BP" column="acuracy"', "column 'acuracy'.*'accuracy'"),
+        ('audit/all row="BQ" column="three"', "row 'BQ'"),
+        ('audit/all row="DFA" column="three"', "2 rows"),
+        ('audit/all rows="XX"', "row 'XX'"),
+        ('audit/all row="BP" columns="three"', "columns"),
+        ("audit/al", "table or figure 'al'.*'all'"),
+        ("audit#3", "2 findings.*3"),
+        ("audit", "'audit'.*STUDY/TABLE"),
+        ("audit/all rows", "'audit/all rows'.*STUDY/TABLE"),
+        ('audit/all rows="a', "No closing quotation"),
     ],
 )
-def test_mistakes_get_a_sentence(what, said):
-    with pytest.raises(InputError, match=said.replace(".", r"\.").replace("(", r"\(")):
+def test_mistakes_are_input_errors(what, message):
+    with pytest.raises(InputError, match=message):
         quoted(what)
 
 
 def test_a_quotation_without_an_end_is_refused():
-    with pytest.raises(InputError, match="has no end"):
-        fill("a <!-- quote audit#1 --> b", study_report_of, "r")
+    with pytest.raises(InputError, match="<!-- /quote -->"):
+        fill_quotations("a <!-- quote audit#1 --> b", load_study, "r")
 
 
 @given(st.text(), st.text())
-def test_what_is_not_quoted_stays_and_filling_again_changes_nothing(before, after):
+def test_text_outside_quotations_is_kept_and_filling_again_changes_nothing(before, after):
     page = f"{before}<!-- quote audit#1 --><!-- /quote -->{after}"
     if page.count("<!--") != 2:
         return
-    once = fill(page, study_report_of, "r")
+    once = fill_quotations(page, load_study, "r")
     assert once.startswith(before)
     assert once.endswith(after)
-    assert fill(once, study_report_of, "r") == once
+    assert fill_quotations(once, load_study, "r") == once
 
 
 class TestCommand:
     @pytest.fixture
     def results(self, tmp_path):
         (tmp_path / "results" / "audit").mkdir(parents=True)
-        (tmp_path / "results" / "audit" / "study.json").write_text(json.dumps(STORY))
+        (tmp_path / "results" / "audit" / "study.json").write_text(json.dumps(STUDY))
         return tmp_path / "results"
 
-    def test_it_writes_checks_and_leaves_alone(self, results, tmp_path, capsys):
+    def test_it_writes_and_checks_pages(self, results, tmp_path, capsys):
         page = tmp_path / "docs" / "page.md"
         page.parent.mkdir()
         page.write_text("see <!-- quote audit/layers --><!-- /quote -->\n")
         line = ["quote", str(page), "--results", str(results)]
         assert main([*line, "--check"]) == 1
-        assert "not what the stored results give" in capsys.readouterr().err
+        assert str(page) in capsys.readouterr().err
         assert main(line) == 0
         assert "![Every layer](../results/audit/layers.svg)" in page.read_text()
         assert main([*line, "--check"]) == 0
         assert main(line) == 0
         assert "up to date" in capsys.readouterr().out
 
-    def test_one_bad_page_and_none_is_written(self, results, tmp_path, capsys):
+    def test_if_one_page_is_bad_none_is_written(self, results, tmp_path, capsys):
         good, bad = tmp_path / "good.md", tmp_path / "bad.md"
         good.write_text("<!-- quote audit#1 --><!-- /quote -->")
         bad.write_text("<!-- quote audt#1 --><!-- /quote -->")
         assert main(["quote", str(good), str(bad), "--results", str(results)]) == 3
-        assert "bad.md: Unknown study 'audt'. Did you mean 'audit'?" in capsys.readouterr().err
+        message = capsys.readouterr().err
+        assert all(part in message for part in ("bad.md", "'audt'", "'audit'"))
         assert good.read_text() == "<!-- quote audit#1 --><!-- /quote -->"
 
     def test_no_results(self, tmp_path, capsys):
         page = tmp_path / "page.md"
         page.write_text("<!-- quote audit#1 --><!-- /quote -->")
         assert main(["quote", str(page), "--results", str(tmp_path)]) == 3
-        assert "There are no studies in" in capsys.readouterr().err
+        assert f"`walkback study all --out {tmp_path}`" in capsys.readouterr().err
 
 
-def test_a_page_that_is_no_text_gets_a_sentence_and_stays(tmp_path, capsys):
+def test_a_page_that_is_not_utf_8_is_refused_and_kept(tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_bytes(b"caf\xe9")
     assert main(["quote", str(page), "--results", str(tmp_path)]) == 3

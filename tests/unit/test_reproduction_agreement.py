@@ -1,4 +1,4 @@
-"""How a printed figure is read, and the rule by which ours agrees with it."""
+"""Parsing of printed figures, and the rule by which ours agrees with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from walkback_papers.published.agree import (
 )
 from walkback_papers.published.parse_number import Printed, parse
 
-# What is printed
+# Parsing
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from walkback_papers.published.parse_number import Printed, parse
         ("> 1e-6", 1e-6, 1e-6, None, 0.5e-6, 1),
     ],
 )
-def test_a_printed_figure_is_read_with_its_spread_and_its_digits(text, low, high, spread, half, digits):
+def test_a_printed_figure_is_parsed_with_its_spread_and_digits(text, low, high, spread, half, digits):
     found = parse(text)
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.spread == (None if spread is None else pytest.approx(spread))
@@ -49,7 +49,7 @@ def test_a_printed_figure_is_read_with_its_spread_and_its_digits(text, low, high
 
 
 @pytest.mark.parametrize("text", ["", "about 3", "0.3 ±", "1 2", "0.3 - 0.4"])
-def test_what_is_no_figure_is_refused(text):
+def test_text_that_is_no_figure_is_refused(text):
     with pytest.raises(InputError, match="Cannot read the printed figure"):
         parse(text)
 
@@ -70,8 +70,8 @@ def test_the_same_figure_agrees(kind, value, seeds):
 
 
 @given(st.sampled_from(NUMERIC), VALUES, st.floats(0.01, 0.5), st.floats(1.0, 3.0), st.floats(1.0, 3.0))
-def test_farther_away_never_agrees_better(kind, value, width, near, more):
-    """The same spread (of logarithms, for ratios), moved away."""
+def test_a_larger_distance_never_turns_difference_into_agreement(kind, value, width, near, more):
+    """The same spread (of logarithms, for ratios), at a larger distance."""
 
     def at(factor: float) -> str:
         seeds = [value * factor * math.exp(width * step) for step in (-1, 0, 1)]
@@ -96,7 +96,7 @@ def test_a_ratio_does_not_depend_on_the_unit(value, ours, power):
     assert one.outcome == other.outcome
 
 
-def test_the_rule_is_two_standard_deviations_of_both_sides_and_rounding():
+def test_the_tolerance_is_two_standard_deviations_of_both_sides_and_rounding():
     assert published_tolerance(0.3, 0.4, 0.0) == pytest.approx(INTERVAL_WIDTH * 0.5)
     assert published_tolerance(None, 0.4, 0.3) == pytest.approx(INTERVAL_WIDTH * math.sqrt(0.4**2 + 0.4**2 + 0.3**2))
     assert published_tolerance(0.3, None, 0.0) == pytest.approx(INTERVAL_WIDTH * math.sqrt(0.18))
@@ -107,7 +107,7 @@ def test_the_rule_is_two_standard_deviations_of_both_sides_and_rounding():
     assert compare_with_published("accuracy", parse("0.615 ± 0.003"), [0.6360 + x for x in ours]).outcome == "differs"
 
 
-def test_what_is_printed_roughly_may_be_off_by_a_factor_of_two_and_no_more():
+def test_rough_figures_have_a_tolerance_of_a_factor_of_two():
     assert compare_with_published("norm_h", parse("~200"), [399.0, 399.0]).outcome == "agrees"
     assert compare_with_published("norm_h", parse("~200"), [401.0, 401.0]).outcome == "differs"
     assert compare_with_published("norm_h", parse("~200"), [101.0, 101.0]).outcome == "agrees"
@@ -116,7 +116,7 @@ def test_what_is_printed_roughly_may_be_off_by_a_factor_of_two_and_no_more():
     assert compare_with_published("norm_h", parse("2.1e2"), [212.0, 212.0]).outcome == "agrees"
 
 
-def test_rounding_excuses_little_of_a_cosine():
+def test_the_rounding_tolerance_of_a_cosine_is_limited():
     assert compare_with_published("cosine", parse("≈ 1"), [0.96, 0.96]).outcome == "agrees"
     assert compare_with_published("cosine", parse("≈ 1"), [0.94, 0.94]).outcome == "differs"
     assert compare_with_published("cosine", parse("≈ 0"), [-0.06, -0.06]).outcome == "differs"
@@ -140,12 +140,12 @@ def test_bounds_and_ranges():
     assert compare_with_published("factor", parse("4–40×"), [39.0, 39.0]).outcome == "agrees"
     assert compare_with_published("factor", parse("4–40×"), [300.0, 300.0]).outcome == "differs"
     assert compare_with_published("factor", parse("4–40×"), [3.8, 3.8]).outcome == "differs"
-    # A range is their spread already: ours does not stand for it as well.
+    # A range already is their spread: ours is not used in its place.
     assert compare_with_published("cosine", parse("0.43–0.99"), [0.02, 0.21]).outcome == "differs"
     assert compare_with_published("cosine", parse("0.43"), [0.02, 0.21]).outcome == "agrees"
 
 
-def test_first_firings_must_lie_in_the_range_give_or_take_an_epoch():
+def test_first_firings_must_be_in_the_range_within_one_epoch():
     assert compare_with_published("epoch", parse("8–11"), [7, 9, 12]).outcome == "agrees"
     assert compare_with_published("epoch", parse("8–11"), [9, 9, 13]).outcome == "differs"
     assert compare_with_published("epoch", parse("1"), [2, 1]).outcome == "agrees"
@@ -153,7 +153,7 @@ def test_first_firings_must_lie_in_the_range_give_or_take_an_epoch():
     assert compare_with_published("count", parse("3"), [3, 4]).outcome == "differs"
 
 
-def test_a_spread_over_draws_counts_as_that_of_their_mean():
+def test_a_spread_over_draws_is_divided_by_their_square_root():
     ours = [0.030, 0.030]
     assert compare_with_published("cosine", parse("+0.002 ± 0.022"), ours).outcome == "agrees"
     assert compare_with_published("cosine", parse("+0.002 ± 0.022"), ours, draws=20).outcome == "differs"

@@ -1,4 +1,4 @@
-"""Ours, found in stored results, and one row of it beside a published figure."""
+"""Our values, read from stored results, and their comparison with one published figure."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import Bed
-from planted_methods import LOOK
+from planted import PlantedRuns
+from planted_methods import MEASURED
 
 from walkback.core.errors import InputError
 from walkback.training.resolved_run import resolve
-from walkback_papers.published.figure import Ask, figures
+from walkback_papers.published.figure import FigureQuery, figures
 from walkback_papers.published.finder import Finder
 from walkback_papers.published.quantities import QUANTITIES
-from walkback_papers.published.reproduce import VariantFinder, locate_figure, reproduce_figures
+from walkback_papers.published.reproduce import VariantFinder, reproduce_figure, reproduce_figures
 from walkback_papers.scale import METHODS, SMOKE
 from walkback_papers.tables import with_penalty
 from walkback_papers.variants import variants
 
-# Ours, found in stored results
+# Our values from stored results
 
 
-def read(bed: Bed, study: str, quantity: str, **ask):
-    """What a quantity gives: plain values, seed by seed."""
-    find = Finder(bed.results(), SMOKE, study)
-    found = QUANTITIES[quantity](Ask(quantity, **{"ours": "DFA"} | ask), find)
+def read(planted_runs: PlantedRuns, study: str, quantity: str, **query):
+    """The plain values of a quantity, seed by seed."""
+    finder = Finder(planted_runs.results(), SMOKE, study)
+    found = QUANTITIES[quantity](FigureQuery(quantity, **{"ours": "DFA"} | query), finder)
     return [value if isinstance(value, str) else value.known for value in found]
 
 
@@ -109,14 +109,16 @@ READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("study", "quantity", "ask", "expected"), READ, ids=[f"{s}-{q}" for s, q, *_ in READ])
-def test_ours_is_read_from_stored_results(bed, study, quantity, ask, expected):
-    wanted = _worked_out(bed, quantity) if expected is None else expected
-    assert read(bed, study, quantity, **ask) == [v if isinstance(v, str) else pytest.approx(v) for v in wanted]
+@pytest.mark.parametrize(("study", "quantity", "query", "expected"), READ, ids=[f"{s}-{q}" for s, q, *_ in READ])
+def test_quantities_are_read_from_stored_results(planted_runs, study, quantity, query, expected):
+    wanted = _expected_values(planted_runs, quantity) if expected is None else expected
+    assert read(planted_runs, study, quantity, **query) == [
+        v if isinstance(v, str) else pytest.approx(v) for v in wanted
+    ]
 
 
-def test_a_network_before_its_first_step_is_not_that_of_the_end(bed):
-    first, last = (read(bed, "temporal-replay", "hidden", **ask) for ask in ({"epoch": 0}, {}))
+def test_epoch_0_and_the_end_are_different_networks(planted_runs):
+    first, last = (read(planted_runs, "temporal-replay", "hidden", **query) for query in ({"epoch": 0}, {}))
     assert last == pytest.approx([3.0**4 * size for size in first])
 
 
@@ -124,12 +126,12 @@ def test_every_quantity_is_tested():
     assert {quantity for _, quantity, *_ in READ} == set(QUANTITIES)
 
 
-def _worked_out(bed: Bed, quantity: str) -> list[float]:
-    """From the stored arrays, where the planted numbers have no plain value."""
+def _expected_values(planted_runs: PlantedRuns, quantity: str) -> list[float]:
+    """Computed from the stored arrays, for quantities whose planted value is not a round number."""
     short = quantity.startswith("fresh") and quantity != "fresh_gamma"
     runs = SMOKE.runs([with_penalty(METHODS["DFA"], 1e-2 if short else 0.0)], epochs="short" if short else "full")
     found = []
-    for case in bed.results().cases(runs):
+    for case in planted_runs.results().cases(runs):
         arrays, a = case.measurements.arrays, case.report.quantities.aggregates
         drawn = arrays["null_fresh"][0 if quantity == "fresh_gamma" else 1 :].mean(axis=0)
         ways = [number.known for number in (a.a1, a.a2, a.a3, a.a4)]
@@ -151,112 +153,117 @@ def _worked_out(bed: Bed, quantity: str) -> list[float]:
 
 
 def _first_sizes(case) -> list[float]:
-    """Of every block: |w1| |w2| of the first weights."""
+    """|w1| |w2| of every block's initial weights."""
     params = case.resolved.params()
     sizes = {name: float(np.linalg.norm(leaf.double().numpy())) for name, leaf in params.items()}
     return [sizes[f"blocks.{block}.w1.weight"] * sizes[f"blocks.{block}.w2.weight"] for block in range(4)]
 
 
-# One row
+# Comparing one figure
 
 
-def row(bed: Bed, **changes):
-    """DFA's accuracy, 0.30 and 0.34 in the planted runs, beside a printed figure."""
+def row(planted_runs: PlantedRuns, **changes):
+    """DFA's accuracy, 0.30 and 0.34 in the planted runs, compared with a printed figure."""
     figure = replace(figures()["primary-audit/dfa-accuracy@P1"], **changes)
-    return locate_figure(figure, Finder(bed.results(), SMOKE, figure.study))
+    return reproduce_figure(figure, Finder(planted_runs.results(), SMOKE, figure.study))
 
 
-def test_a_row_agrees_or_differs_by_the_rule(bed):
-    found = row(bed, text="0.306 ± 0.006")
+def test_a_row_agrees_or_differs_by_the_rule(planted_runs):
+    found = row(planted_runs, text="0.306 ± 0.006")
     assert (found.outcome, found.ours, found.off) == ("agrees", "0.320 ± 0.028", "+1.4 pp (±5.8)")
     assert found.values == pytest.approx((0.30, 0.34))
-    assert row(bed, text="0.500 ± 0.006").outcome == "differs"
+    assert row(planted_runs, text="0.500 ± 0.006").outcome == "differs"
 
 
-def test_gradients_are_compared_in_one_convention(bed):
+def test_gradients_are_compared_in_one_convention(planted_runs):
     figure = figures()["primary-audit/dfa-gradient-1024@P1"]
-    find = Finder(bed.results(), SMOKE, figure.study)
+    finder = Finder(planted_runs.results(), SMOKE, figure.study)
     # Planted: 2e-5 @128.
     for text, batch, outcome in (("2.5e-6", 1024, "agrees"), ("2.5e-6", 128, "differs"), ("2.0e-5", 128, "agrees")):
-        assert locate_figure(replace(figure, text=text, batch=batch), find).outcome == outcome
+        assert reproduce_figure(replace(figure, text=text, batch=batch), finder).outcome == outcome
 
 
-def test_words_must_be_the_same_in_every_seed(bed):
-    verdict = replace(figures()["primary-audit/dfa-verdict@P1"], ask=Ask("verdict", "DFA", edition="three"))
-    find = Finder(bed.results(), SMOKE, "primary-audit")
-    assert locate_figure(verdict, find).outcome == "agrees"
-    assert locate_figure(replace(verdict, text="trustworthy"), find).outcome == "differs"
-    answer = replace(verdict, kind="answer", text="✗", means="no", ask=Ask("passes", "State Bridge", check="D1"))
-    assert locate_figure(answer, find).outcome == "agrees"
-    assert locate_figure(replace(answer, means="yes"), find).outcome == "differs"
+def test_words_must_be_the_same_in_every_seed(planted_runs):
+    verdict = replace(figures()["primary-audit/dfa-verdict@P1"], query=FigureQuery("verdict", "DFA", edition="three"))
+    finder = Finder(planted_runs.results(), SMOKE, "primary-audit")
+    assert reproduce_figure(verdict, finder).outcome == "agrees"
+    assert reproduce_figure(replace(verdict, text="trustworthy"), finder).outcome == "differs"
+    answer = replace(
+        verdict, kind="answer", text="✗", means="no", query=FigureQuery("passes", "State Bridge", check="D1")
+    )
+    assert reproduce_figure(answer, finder).outcome == "agrees"
+    assert reproduce_figure(replace(answer, means="yes"), finder).outcome == "differs"
 
 
-def test_seeds_that_say_different_things_do_not_agree(tmp_path):
-    planted, runs = Bed(tmp_path), SMOKE.runs([METHODS["DFA"]])
+def test_seeds_with_different_answers_do_not_agree(tmp_path):
+    planted, runs = PlantedRuns(tmp_path), SMOKE.runs([METHODS["DFA"]])
     for config, growth in zip(runs, (100.0, 2.0), strict=True):
-        planted.plant([config], shell=0.4, look=LOOK | {"growth": growth})
+        planted.plant([config], shell=0.4, measured=MEASURED | {"growth": growth})
     figure = figures()["cross-architecture/resmlp-dfa-scale@P2"]
-    find = Finder(planted.results(), SMOKE, figure.study)
+    finder = Finder(planted.results(), SMOKE, figure.study)
     for means in ("yes", "no"):
-        found = locate_figure(replace(figure, means=means), find)
+        found = reproduce_figure(replace(figure, means=means), finder)
         assert (found.outcome, found.ours) == ("differs", "no, yes")
 
 
-def test_an_epoch_that_never_comes_differs_from_one_that_does(bed):
+def test_never_differs_from_an_epoch(planted_runs):
     figure = figures()["temporal-replay/b-resmlp@O"]
-    find = Finder(bed.results(), SMOKE, figure.study)
-    never = replace(figure, ask=replace(figure.ask, ours="BP"))
-    assert locate_figure(replace(figure, text="3–4"), find).outcome == "agrees"  # At 2, in both seeds.
-    assert locate_figure(replace(figure, text="never"), find).outcome == "differs"
-    assert locate_figure(replace(never, text="3–4"), find).outcome == "differs"
-    assert locate_figure(replace(never, text="never"), find) == locate_figure(
-        replace(never, text="never", kind="answer"), find
+    finder = Finder(planted_runs.results(), SMOKE, figure.study)
+    never = replace(figure, query=replace(figure.query, ours="BP"))
+    assert reproduce_figure(replace(figure, text="3–4"), finder).outcome == "agrees"  # At 2, in both seeds.
+    assert reproduce_figure(replace(figure, text="never"), finder).outcome == "differs"
+    assert reproduce_figure(replace(never, text="3–4"), finder).outcome == "differs"
+    assert reproduce_figure(replace(never, text="never"), finder) == reproduce_figure(
+        replace(never, text="never", kind="answer"), finder
     )
-    assert locate_figure(replace(never, text="never"), find).outcome == "agrees"
+    assert reproduce_figure(replace(never, text="never"), finder).outcome == "agrees"
 
 
-def test_what_is_not_there_is_named(bed):
-    found = row(bed, ask=Ask("accuracy", "FA"))
+def test_missing_runs_and_measurements_are_named(planted_runs):
+    found = row(planted_runs, query=FigureQuery("accuracy", "FA"))
     names = [resolve(config).name for config in SMOKE.runs([METHODS["FA"]])]
     assert found.outcome == "not measured"
     assert found.reason == f"no finished runs {', '.join(names)}"
-    assert row(bed, missing="nobody looked").reason == "nobody looked"
-    # A figure must not lean on runs that its study's command does not make.
-    assert "the study primary-audit has no run" in row(bed, ask=Ask("accuracy", "DFA", place="wide")).reason
-    seen = row(bed, ask=Ask("rho", "State Bridge"))
-    assert seen.outcome == "not measured"
-    assert "functional.npz is missing" in seen.reason
-    assert str(bed.folder) not in seen.reason
+    assert row(planted_runs, missing="not defined").reason == "not defined"
+    # A figure must not use runs that its study's command does not make.
+    assert (
+        "the study primary-audit has no run"
+        in row(planted_runs, query=FigureQuery("accuracy", "DFA", place="wide")).reason
+    )
+    unmeasured = row(planted_runs, query=FigureQuery("rho", "State Bridge"))
+    assert unmeasured.outcome == "not measured"
+    assert "functional.npz is missing" in unmeasured.reason
+    assert str(planted_runs.folder) not in unmeasured.reason
 
 
 def test_a_number_that_may_not_be_used_is_not_measured(tmp_path):
-    noisy = Bed(tmp_path)
-    noisy.plant(SMOKE.runs([METHODS["DFA"]]), shell=0.4, look=LOOK | {"replay_cos": 0.5})
-    found = row(noisy, kind="cosine", text="0.10", ask=Ask("gamma", "DFA"))
+    noisy = PlantedRuns(tmp_path)
+    noisy.plant(SMOKE.runs([METHODS["DFA"]]), shell=0.4, measured=MEASURED | {"replay_cos": 0.5})
+    found = row(noisy, kind="cosine", text="0.10", query=FigureQuery("gamma", "DFA"))
     assert found.outcome == "not measured"
     assert found.reason.startswith("INVALID: ")
     assert found.values == ()
 
 
-def test_variants_stand_beside_what_differs_and_nothing_else(tmp_path):
-    planted = Bed(tmp_path)
-    planted.plant(SMOKE.runs([METHODS["DFA"]]), accuracy=0.9, shell=0.4, look=LOOK)
+def test_variants_are_tried_only_where_a_figure_differs(tmp_path):
+    planted = PlantedRuns(tmp_path)
+    planted.plant(SMOKE.runs([METHODS["DFA"]]), accuracy=0.9, shell=0.4, measured=MEASURED)
     known = {variant.name: variant for variant in variants(SMOKE)}
     planted.plant(known["raw error"].runs(SMOKE, "DFA"), accuracy=[0.30, 0.31], shell=0.2)
     rows = {found.figure.id: found for found in reproduce_figures(planted.results(), SMOKE).rows}
     trials = dict(rows["primary-audit/dfa-accuracy@P1"].trials)
-    assert next(iter(trials)) == "the recipe"  # It trains shorter there than the figure's own runs do.
+    assert next(iter(trials)) == "the recipe"  # It trains for fewer epochs than the figure's own runs.
     assert (trials["raw error"].ours, trials["raw error"].outcome) == ("0.305 ± 0.007", "agrees")
     assert trials["site output"].outcome == "not measured"
     assert trials["site output"].reason.startswith("no finished runs dfa-")
-    # A margin is over the variant's own shell.
+    # A margin is over the variant's own frozen baseline.
     assert dict(rows["primary-audit/dfa-margin@P1"].trials)["raw error"].values == pytest.approx((10, 11))
     assert not any(found.trials for found in rows.values() if found.outcome != "differs")
 
 
-def test_a_variant_does_not_answer_for_runs_it_does_not_have(bed):
+def test_a_variant_refuses_runs_it_does_not_have(planted_runs):
     known = {variant.name: variant for variant in variants(SMOKE)}
-    find = VariantFinder(bed.results(), SMOKE, known["raw error"])
-    for ask in ({"name": "FA"}, {"name": "DFA", "place": "wide"}, {"name": "DFA", "penalty": 1e-2}):
+    finder = VariantFinder(planted_runs.results(), SMOKE, known["raw error"])
+    for query in ({"name": "FA"}, {"name": "DFA", "place": "wide"}, {"name": "DFA", "penalty": 1e-2}):
         with pytest.raises(InputError, match="the variant has no"):
-            find.cases(**ask)
+            finder.cases(**query)

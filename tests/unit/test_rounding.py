@@ -1,4 +1,4 @@
-"""Measurements rounded and stored small: how far each number may move, which may not, and what is read back."""
+"""Measurements rounded to few bits and stored in small types: error bounds, exact values, and reading back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ bits = st.integers(2, 40)
 
 
 @given(numbers, bits)
-def test_no_number_moves_by_more_than_half_its_last_bit(given, bits):
+def test_rounding_changes_a_number_by_at_most_half_its_last_bit(given, bits):
     got = round_to(given, bits)
     usual = np.isfinite(given)
     assert (np.abs(got[usual] - given[usual]) <= np.abs(given[usual]) * 2.0**-bits).all()
@@ -26,7 +26,7 @@ def test_no_number_moves_by_more_than_half_its_last_bit(given, bits):
 
 
 @given(numbers, bits)
-def test_so_many_bits_are_left(given, bits):
+def test_rounded_numbers_have_the_requested_number_of_bits(given, bits):
     got = round_to(given, bits)
     parts, _ = np.frexp(got[np.isfinite(got) & (np.abs(got) < 2.0**1023)])
     scaled = np.ldexp(parts, bits)
@@ -34,20 +34,20 @@ def test_so_many_bits_are_left(given, bits):
 
 
 @given(numbers, bits)
-def test_a_second_time_changes_nothing(given, bits):
+def test_rounding_is_idempotent(given, bits):
     once = round_to(given, bits)
     np.testing.assert_array_equal(round_to(once, bits), once)
     np.testing.assert_array_equal(round_to(once, bits + 3), once)
 
 
 @pytest.mark.parametrize("value", EXACT)
-def test_what_is_exact_stays_so(value):
+def test_exact_values_are_not_changed(value):
     for bits in (2, 8, 12):
         got = round_to(np.array([value]), bits)
         assert got.tobytes() == np.array([value]).tobytes()
 
 
-def test_to_the_nearest_number_ties_to_even():
+def test_rounding_is_to_nearest_with_ties_to_even():
     given = np.array([1 + 1 / 16, 1 + 3 / 16, 1.07, -1.19, 1000.0, 3e-5])
     np.testing.assert_array_equal(round_to(given, 4), [1.0, 1.25, 1.125, -1.25, 1024.0, 2.0**-15])
 
@@ -74,34 +74,34 @@ def saved(tmp_path, values, **given):
     ([2.0**130, 1.0], np.float64),
     ([0.1], np.float64),
 ])  # fmt: skip
-def test_every_array_gets_the_smallest_type_that_holds_it(tmp_path, values, kind):
+def test_narrow_arrays_are_stored_in_the_smallest_exact_type(tmp_path, values, kind):
     stored, again = saved(tmp_path, values, narrow=True)
     assert stored == kind
     assert again.arrays["loss"].dtype == np.float64
     assert again.arrays["loss"].tobytes() == np.array(values).tobytes()
 
 
-def test_unless_asked_for_files_hold_what_they_always_did(tmp_path):
+def test_without_narrow_arrays_are_stored_as_float64(tmp_path):
     stored, again = saved(tmp_path, [0.0, 1.0])
     assert stored == again.arrays["loss"].dtype == np.float64
 
 
 @given(arrays(np.float64, 20, elements=st.floats(width=64)))
-def test_stored_small_and_read_back(tmp_path_factory, given):
-    taken = Measurements({"loss": given}, {"layers": 3, "files": {"model.safetensors": "a"}}).rounded(12)
+def test_narrow_measurements_are_read_back_equal(tmp_path_factory, given):
+    measurements = Measurements({"loss": given}, {"layers": 3, "files": {"model.safetensors": "a"}}).rounded(12)
     path = tmp_path_factory.mktemp("small") / "some.npz"
-    taken.save(path, narrow=True)
-    assert Measurements.load(path).equals(taken)
+    measurements.save(path, narrow=True)
+    assert Measurements.load(path).equals(measurements)
 
 
-def test_the_facts_say_it():
+def test_the_facts_record_the_number_of_bits():
     given = Measurements({"loss": np.array([0.1])}, {"layers": 3})
     assert given.rounded(12).facts == {"layers": 3, "rounded_bits": 12}
     assert given.rounded(8).rounded(12).facts["rounded_bits"] == 8
     assert given.facts == {"layers": 3}
 
 
-def test_equal_means_the_same_numbers_and_facts():
+def test_equals_compares_numbers_and_facts():
     one = Measurements({"loss": np.array([0.5, np.nan])}, {"layers": 3})
     assert one.equals(Measurements({"loss": np.array([0.5, np.nan])}, {"layers": 3}))
     assert not one.equals(Measurements({"loss": np.array([0.5, 0.5])}, {"layers": 3}))
@@ -110,11 +110,11 @@ def test_equal_means_the_same_numbers_and_facts():
     assert not one.equals(Measurements({"loss": np.array([0.5, np.nan])}, {"layers": 4}))
 
 
-def test_the_same_numbers_give_the_same_bytes_at_any_time(tmp_path, monkeypatch):
-    taken = Measurements({"loss": np.array([0.1, 0.2])}, {"layers": 3})
-    taken.save(tmp_path / "one.npz", narrow=True)
+def test_the_stored_bytes_do_not_depend_on_the_time(tmp_path, monkeypatch):
+    measurements = Measurements({"loss": np.array([0.1, 0.2])}, {"layers": 3})
+    measurements.save(tmp_path / "one.npz", narrow=True)
     for name in ("time", "time_ns"):
         monkeypatch.setattr(f"time.{name}", lambda: 2 * 10**9)
-    monkeypatch.setattr("time.localtime", lambda *_: pytest.fail("the time was asked for"))
-    taken.save(tmp_path / "two.npz", narrow=True)
+    monkeypatch.setattr("time.localtime", lambda *_: pytest.fail("the time was read"))
+    measurements.save(tmp_path / "two.npz", narrow=True)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()

@@ -1,4 +1,4 @@
-"""Random labels: the training set's own, dealt anew; everything else stays as it was."""
+"""Random labels: the training labels are permuted, and everything else stays unchanged."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ import tiny
 from walkback.core.configuration import grid
 from walkback.core.errors import InputError
 from walkback.data.catalog import DATA_SETS
-from walkback.data.cifar_spec import CIFAR10, CIFAR100
+from walkback.data.cifar import NotFoundError
 from walkback.data.dataset import Dataset, digest, with_shuffled_labels
 from walkback.data.images import Cifar
 from walkback.runs import store
 from walkback.training.resolved_run import resolve
 
-SMALL = {"prototypes": {"train": 400, "test": 50}, "tiles": {"train": 400, "test": 50}, "teacher": {"train": 400}}
+SMALL = {"train": 400, "test": 50}
+"""Sizes of a data set, as far as it has these settings."""
 
 
 def loaded(name: str, tmp_path) -> tuple[Dataset, Dataset]:
-    """A data set as it is, and with random labels."""
-    kind, given_settings = DATA_SETS.get(name), SMALL.get(name, {})
+    """A data set with its true labels, and with random labels."""
+    kind = DATA_SETS.get(name)
+    names = {f.name for f in dataclasses.fields(kind)}
+    sizes = {key: size for key, size in SMALL.items() if key in names}
     if issubclass(kind, Cifar):
-        spec, arrays = fake_cifar.fake(CIFAR10 if name == "cifar10" else CIFAR100)
+        spec, arrays = fake_cifar.fake(kind.spec)
         folder = tmp_path / spec.python_folder
         folder.mkdir()
         for file, data in fake_cifar.python_files(spec, arrays).items():
             (folder / file).write_bytes(data)
         kind = dataclasses.dataclass(frozen=True)(type("Small", (kind,), {"spec": spec}))
-    return kind(**given_settings).load(tmp_path), kind(**given_settings, shuffled=True).load(tmp_path)
+    try:
+        return kind(**sizes).load(tmp_path), kind(**sizes, shuffled=True).load(tmp_path)
+    except NotFoundError:
+        pytest.skip(f"{name} needs files")
 
 
 @pytest.mark.parametrize("name", DATA_SETS.names())
-def test_every_data_set_can_deal_its_training_labels_anew(name, tmp_path):
+def test_every_data_set_can_permute_its_training_labels(name, tmp_path):
     plain, shuffled = loaded(name, tmp_path)
     assert torch.equal(plain.train_x, shuffled.train_x)
     assert torch.equal(plain.test_x, shuffled.test_x)
@@ -48,7 +54,7 @@ def test_every_data_set_can_deal_its_training_labels_anew(name, tmp_path):
     assert shuffled.digest != plain.digest
 
 
-def test_new_labels_agree_with_the_old_ones_as_often_as_chance_says():
+def test_permuted_labels_agree_with_the_true_ones_at_chance_level():
     source = DATA_SETS.get("prototypes")(train=20_000, test=10)
     plain, shuffled = source.load(None), dataclasses.replace(source, shuffled=True).load(None)
     sizes = plain.train_y.bincount().double() / 20_000
@@ -66,7 +72,7 @@ def test_labels_are_permuted_and_the_same_every_time(labels):
     assert first.train_y.sort().values.tolist() == sorted(labels)
 
 
-def test_it_is_part_of_a_runs_configuration():
+def test_shuffled_is_part_of_a_runs_configuration():
     plain, shuffled = (resolve(grid("bp", data=f"{tiny.DATA}{more}", batch=16)[0]) for more in ("", ",shuffled=true"))
     assert shuffled.config.data.settings["shuffled"] is True
     assert plain.config.digest() != shuffled.config.digest()
@@ -74,11 +80,11 @@ def test_it_is_part_of_a_runs_configuration():
     assert plain.fleet_key() != shuffled.fleet_key()
     spelled = resolve(grid("bp", data=f"{tiny.DATA},shuffled=no", batch=16)[0])
     assert spelled.config.digest() == plain.config.digest()
-    with pytest.raises(InputError, match="shuffled of the data set 'prototypes' is 'maybe'; expected true or false"):
+    with pytest.raises(InputError, match=r"shuffled of the data set 'prototypes' is 'maybe'.*true or false"):
         resolve(grid("bp", data=f"{tiny.DATA},shuffled=maybe", batch=16)[0])
 
 
-def test_a_stored_run_says_which_labels_it_saw(tmp_path):
+def test_a_stored_run_records_the_digest_of_its_permuted_data(tmp_path):
     import walkback as wb
 
     wb.train("bp", arch=tiny.arch("resmlp"), data=f"{tiny.DATA},shuffled=true", epochs=1, batch=16, out=tmp_path)

@@ -1,4 +1,4 @@
-"""A user's own tensors: trained like any data set, or refused with a sentence."""
+"""User-supplied tensors: training on them, and errors for tensors that do not fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_own_vectors_train_and_resume_only_with_the_same_tensors(tmp_path):
     assert again == result
     (other,) = wb.train("bp", data=wb.tensors(floats() + 1, labels(), floats(16), labels(16)), **settings)
     assert other.run != result.run
-    with pytest.raises(wb.InputError, match="Hand them over again"):
+    with pytest.raises(wb.InputError, match="Pass them again"):
         wb.train("bp", data="tensors", **settings)
 
 
@@ -42,7 +42,7 @@ def test_own_images_are_augmented_and_float_images_are_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parts", "sentence"),
+    ("arrays", "message"),
     [
         ((floats(), labels(63), floats(), labels()), "train_y has shape"),
         ((floats(), labels() - 1, floats(), labels()), "train_y has shape"),
@@ -56,6 +56,6 @@ def test_own_images_are_augmented_and_float_images_are_not(tmp_path):
         ),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(parts, sentence):
-    with pytest.raises(wb.InputError, match=sentence):
-        wb.tensors(*parts)
+def test_tensors_that_do_not_fit_are_refused(arrays, message):
+    with pytest.raises(wb.InputError, match=message):
+        wb.tensors(*arrays)

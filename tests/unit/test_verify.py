@@ -100,7 +100,7 @@ def test_an_untouched_card_is_confirmed_and_nothing_is_written(made, capsys):
 
 
 @pytest.mark.parametrize(
-    "judging",
+    "judge_options",
     [
         {"protocol": "four", "null": "bp_shell"},
         {"thresholds": DiagnosticThresholds(h_norm_explosion_ratio=1.01, null_z=1.0)},
@@ -236,7 +236,7 @@ class TestBundleAlone:
         found = verify_card(alone, alone)
         assert found.confirmed, str(found)
         (check,) = [check for check in found.checks if check.status == "not_checked"]
-        assert "not re-checked: baseline runs are not beside the bundle" in check.said
+        assert "not re-checked: baseline runs are not beside the bundle" in check.detail
         assert found.line == "VERIFY: confirmed (not re-checked: other accuracies)"
 
     def test_this_runs_own_accuracy_is_still_checked(self, alone):

@@ -1,4 +1,4 @@
-"""Watching: training is not disturbed, the journal is right and outlives a kill, detectors stop and write the card."""
+"""Watch: training is not disturbed, the journal is correct and survives a kill, detectors stop and write the card."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,7 @@ from walkback.cli.main import main
 from walkback.judge.card import read_card
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.watching import huggingface, lightning
-from walkback.watching.detectors import DETECTOR_NAMES, PAPERS_D2, alarms, raised_in
+from walkback.watching.detectors import DETECTOR_NAMES, PAPERS_D2, parse_alarms, raised_in
 from walkback.watching.follow import state_of
 from walkback.watching.journal import WATCH_LOG, WATCH_RECORD
 from walkback.watching.tensorboard import TensorBoard
@@ -66,7 +67,7 @@ def train(model, steps, after, lr=1e-2):
 
 
 class Noisy(nn.Module):
-    """Everything that a look could disturb: dropout, batch statistics, a spectral norm's own iteration, a draw."""
+    """Has state that a measurement could change: dropout, batch statistics, the iteration of a spectral norm."""
 
     def __init__(self):
         super().__init__()
@@ -110,7 +111,7 @@ class TestTrainingIsNotDisturbed:
         return model, optimiser, grads, streams, watch
 
     @pytest.mark.parametrize("autocast", [False, True])
-    def test_bit_for_bit(self, tmp_path, autocast):
+    def test_a_watched_training_is_equal_bit_for_bit(self, tmp_path, autocast):
         model, optimiser, grads, streams, watch = self.trained(tmp_path / "w", autocast)
         bare, other, bare_grads, bare_streams, _ = self.trained(None, autocast)
         assert watch.steps == 22
@@ -126,27 +127,27 @@ class TestTrainingIsNotDisturbed:
         assert model.training
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
-    def test_nothing_but_numbers_is_kept_between_looks(self, tmp_path):
+    def test_no_tensors_are_kept_between_measurements(self, tmp_path):
         watch = wb.Watch(net(), batches(), every=None, out=tmp_path / "w")
 
         def tensors():
             gc.collect()
             return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
-        watch.look()
+        watch.measure()
         before = tensors()
         for _ in range(3):
-            watch.look()
+            watch.measure()
         assert tensors() == before
 
 
 class TestNumbers:
-    def test_a_look_sees_what_diagnose_sees(self, tmp_path):
+    def test_a_row_has_the_values_of_diagnose(self, tmp_path):
         model = net()
         feedback = torch.randn(4, 12, generator=torch.Generator().manual_seed(2))
 
-        def credit(seen):
-            return [seen.error @ feedback.to(seen.error.dtype) for _ in seen.states]
+        def credit(frozen):
+            return [frozen.error @ feedback.to(frozen.error.dtype) for _ in frozen.states]
 
         watch = wb.Watch(model, batches(), every=4, out=tmp_path / "w", credit=credit)
         train(model, 4, watch.step)
@@ -158,7 +159,7 @@ class TestNumbers:
         assert row["grad_top"] == report.flags["D2"].value
         assert row["hidden"] == [layer.hidden_norm.value for layer in q.layers]
         assert row["grad"] == [layer.grad_norm_128.value for layer in q.layers]
-        # The report's are against the float64 replay, a look's against the model's own gradient.
+        # The report compares with the float64 replay, a row with the gradient of the model itself.
         assert row["direction"] == pytest.approx(report.flags["direction"].value, abs=1e-6)
         assert row["cosine"] == pytest.approx([layer.credit.cos.value for layer in q.layers], abs=1e-6)
         assert row["flags"]["D1"] == report.flags["D1"].status
@@ -167,28 +168,28 @@ class TestNumbers:
         assert row["eval_acc"] == (model(x).argmax(1) == y).double().mean().item()
         assert row["eval_loss"] == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-6)
 
-    def test_wrapped_and_patched_models_are_seen_as_they_are_written(self, tmp_path):
-        plain = wb.Watch(net(), batches(), out=tmp_path / "plain").look()
+    def test_wrapped_and_patched_models_are_measured_with_their_original_forward(self, tmp_path):
+        plain = wb.Watch(net(), batches(), out=tmp_path / "plain").measure()
         model = net()
-        # As Accelerate does for mixed precision: the instance's forward runs under autocast.
+        # Accelerate does this for mixed precision: the forward of the instance runs under autocast.
         model._original_forward = model.forward
         patched = torch.autocast("cpu", dtype=torch.float16)(model.forward)
         model.forward = patched
         watch = wb.Watch(nn.DataParallel(model), batches(), out=tmp_path / "wrapped")
-        wrapped = watch.look()
+        wrapped = watch.measure()
         assert wrapped["hidden"] == plain["hidden"]
         assert wrapped["grad"] == plain["grad"]
         assert watch.finish().measurements.facts["dtype"] == "float32"
         assert model.forward is patched
 
-    def test_a_model_that_is_moved_to_another_format_is_found_again(self, tmp_path):
+    def test_the_blocks_are_found_again_after_a_cast(self, tmp_path):
         model = net()
         watch = wb.Watch(model, batches(), out=tmp_path / "w")
         model.double()
-        assert watch.look()["growth"] == pytest.approx(rows_of(tmp_path / "w")[0]["growth"], rel=1e-5)
+        assert watch.measure()["growth"] == pytest.approx(rows_of(tmp_path / "w")[0]["growth"], rel=1e-5)
         assert watch.finish().measurements.facts["dtype"] == "float64"
 
-    def test_a_diverged_model_gives_rows_without_numbers_and_trains_on(self, tmp_path):
+    def test_a_diverged_model_gives_rows_without_values_and_continues(self, tmp_path):
         model = net()
         watch = wb.Watch(
             model, batches(), every=1, out=tmp_path / "w", stop_on=DETECTOR_NAMES, loggers=[TensorBoard(Fake())]
@@ -201,11 +202,11 @@ class TestNumbers:
         assert row["hidden"][0] is not None
         assert row["hidden"][-1] is None
         assert "raised" not in row["flags"].values()
-        with pytest.warns(UserWarning, match="walkback wrote no card: The weight 'blocks.1.net.1.weight' holds NaN"):
+        with pytest.warns(UserWarning, match=r"no card: .*blocks\.1\.net\.1\.weight.*NaN"):
             assert watch.finish() is None
         assert json.loads((tmp_path / "w" / WATCH_RECORD).read_text())["status"] == "failed"
 
-    def test_a_look_that_cannot_be_taken_says_why(self, tmp_path):
+    def test_a_model_that_cannot_be_measured_gives_a_row_with_the_problem(self, tmp_path):
         model = net()
         watch = wb.Watch(model, batches(), every=1, out=tmp_path / "w")
         model.blocks[0].forward = lambda h: F.dropout(h, 0.5, training=True)
@@ -220,20 +221,20 @@ class TestDetectors:
     def test_growth_and_collapse_stop_the_training_and_write_the_card(self, tmp_path):
         model = net()
         watch = wb.Watch(model, batches(), every=2, out=tmp_path / "w", stop_on=[("D1", "D2")], method_name="mine")
-        seen = []
+        stops = []
 
         def after():
             if watch.steps == 4:
-                # Growth alone is not what was asked to be stopped on.
+                # Growth alone must not stop the training.
                 foreign_models.explode(model.blocks, [1e4, 1, 1])
             if watch.steps == 6:
                 foreign_models.explode(model.blocks, [1e5, 1, 1])
-            seen.append(watch.step())
-            return seen[-1]
+            stops.append(watch.step())
+            return stops[-1]
 
         train(model, 20, after, lr=1e-9)
         assert watch.should_stop
-        assert seen == [False] * 7 + [True]
+        assert stops == [False] * 7 + [True]
         assert watch.first["D1"] == 6
         assert watch.first["D2"] == 8
         assert watch.report.verdict == "walked_back"
@@ -244,56 +245,56 @@ class TestDetectors:
         assert (tmp_path / "w" / "report.html").is_file()
         record = json.loads((tmp_path / "w" / WATCH_RECORD).read_text())
         assert (record["status"], record["verdict"]) == ("stopped", "walked_back")
-        # It is over: nothing more is looked at or written.
+        # After the end nothing is measured or written.
         before = (tmp_path / "w" / WATCH_LOG).read_bytes()
         assert watch.step()
-        assert watch.look() is None
+        assert watch.measure() is None
         assert watch.finish() is watch.report
         assert (tmp_path / "w" / WATCH_LOG).read_bytes() == before
 
-    def test_the_papers_floor_fires_first(self, tmp_path):
+    def test_d2_with_the_floor_of_the_papers_fails_first(self, tmp_path):
         model = net()
         watch = wb.Watch(model, batches(), every=None, out=tmp_path / "w")
         for step, scale in enumerate([5e-5, 0.1], start=1):
             with torch.no_grad():
                 model.out_head.weight.mul_(scale)
             watch.step()
-            watch.look()
+            watch.measure()
             row = rows_of(tmp_path / "w")[-1]
             assert (1e-7 < row["grad_top"] < 8e-7) == (step == 1)
         assert watch.first[PAPERS_D2] == 1
         assert watch.first["D2"] == 2
 
-    def test_thresholds_are_fields(self, tmp_path):
+    def test_thresholds_can_be_set(self, tmp_path):
         limits = DiagnosticThresholds(h_norm_explosion_ratio=1.0, g_norm_floor=1.0)
         watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", thresholds=limits, stop_on="D2")
         assert watch.first["D1"] == watch.first["D2"] == 0
-        assert not watch.should_stop, "nothing was trained yet"
+        assert not watch.should_stop, "the first measurement, before training, stops nothing"
         assert watch.step()
 
-    def test_numbers_alone_say_the_same_as_flags(self, tmp_path):
+    def test_rows_without_flags_are_judged_by_their_values(self, tmp_path):
         model = net()
         watch = wb.Watch(model, batches(), every=None, out=tmp_path / "w")
         for factors in ([1e4, 1, 1], [1e5, 1, 1]):
             foreign_models.explode(model.blocks, factors)
-            watch.look()
+            watch.measure()
         for row in rows_of(tmp_path / "w"):
             bare = {name: value for name, value in row.items() if name != "flags"}
             assert raised_in(bare, DiagnosticThresholds()) == raised_in(row, DiagnosticThresholds())
 
-    def test_what_to_stop_on(self):
-        assert alarms("D2") == (("D2",),)
-        assert alarms(("D1", "D2")) == (("D1",), ("D2",))
-        assert alarms([("D1", "D2"), "direction"]) == (("D1", "D2"), ("direction",))
-        with pytest.raises(wb.InputError, match=r"Unknown detector 'D3'. Did you mean"):
-            alarms(["D3"])
+    def test_stop_on_is_parsed(self):
+        assert parse_alarms("D2") == (("D2",),)
+        assert parse_alarms(("D1", "D2")) == (("D1",), ("D2",))
+        assert parse_alarms([("D1", "D2"), "direction"]) == (("D1", "D2"), ("direction",))
+        with pytest.raises(wb.InputError, match=r"'D3'.*Did you mean"):
+            parse_alarms(["D3"])
         with pytest.raises(wb.InputError, match="empty group"):
-            alarms([()])
+            parse_alarms([()])
 
 
-class TestMistakes:
+class TestInvalidInput:
     @pytest.mark.parametrize(
-        ("settings", "said"),
+        ("settings", "message"),
         [
             ({"every": 0}, "every is 0; expected at least 1"),
             ({"every": 2.5}, "every"),
@@ -304,16 +305,16 @@ class TestMistakes:
             ({"model": 3}, "model is a int"),
         ],
     )
-    def test_are_said_before_training_and_leave_nothing(self, tmp_path, settings, said):
+    def test_invalid_settings_are_refused_and_leave_no_file(self, tmp_path, settings, message):
         given = {"model": net(), "eval_batches": batches(), "out": tmp_path / "w", **settings}
-        with pytest.raises(wb.InputError, match=said):
+        with pytest.raises(wb.InputError, match=message):
             wb.Watch(given.pop("model"), given.pop("eval_batches"), **given)
         assert not (tmp_path / "w").exists()
 
-    def test_steps_within_an_epoch(self, tmp_path):
+    def test_steps_that_restart_in_an_epoch_are_refused(self, tmp_path):
         watch = wb.Watch(net(), batches(), out=tmp_path / "w")
         watch.step(7)
-        with pytest.raises(wb.InputError, match=r"step=1 comes after step 7\. Count steps over the whole training"):
+        with pytest.raises(wb.InputError, match=r"step=1 .*step 7.*whole training"):
             watch.step(1)
 
     def test_accuracies_in_percent_do_not_cost_the_card(self, tmp_path):
@@ -322,7 +323,7 @@ class TestMistakes:
             watch.finish(headline_acc=30.6)
         assert watch.finish(headline_acc=0.306, frozen_baseline_acc=0.349).flags["D3"].status == "raised"
 
-    def test_a_library_that_is_not_there(self, monkeypatch):
+    def test_a_missing_library_is_named(self, monkeypatch):
         for module in ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks", "transformers.trainer_callback"):
             monkeypatch.setitem(sys.modules, module, None)
         for adapter, extra in ((lightning, "lightning"), (huggingface, "huggingface")):
@@ -333,11 +334,11 @@ class TestMistakes:
 
 
 class TestJournal:
-    def test_a_folder_in_use_is_refused_or_gone_on_with(self, tmp_path):
+    def test_an_existing_folder_is_refused_or_resumed(self, tmp_path):
         out, model = tmp_path / "w", net()
         first = wb.Watch(model, batches(), every=2, out=out)
         train(model, 6, first.step)
-        with pytest.raises(wb.InputError, match=r"holds a watched training already.*resume=True"):
+        with pytest.raises(wb.InputError, match=r"watch\.json.*resume=True"):
             wb.Watch(model, batches(), every=2, out=out)
         with pytest.raises(wb.InputError, match="other evaluation samples"):
             wb.Watch(model, batches(seed=5), every=2, out=out, resume=True)
@@ -345,14 +346,14 @@ class TestJournal:
         assert again.steps == 6
         train(model, 2, again.step)
         assert [row["step"] for row in rows_of(out)] == [0, 2, 4, 6, 8]
-        # From an earlier checkpoint: what came after it is forgotten.
+        # Resuming from an earlier checkpoint drops the later rows.
         back = wb.Watch(model, batches(), every=2, out=out, resume=True, start=3)
         assert [row["step"] for row in rows_of(out)] == [0, 2, 3]
         train(model, 2, back.step)
         assert [row["step"] for row in rows_of(out)] == [0, 2, 3, 4]
         assert back.steps == 5
 
-    def test_when_detectors_fired_is_remembered_across_a_resume(self, tmp_path):
+    def test_first_alarms_are_kept_on_resume(self, tmp_path):
         out, model = tmp_path / "w", net()
         watch = wb.Watch(model, batches(), every=1, out=out)
         watch.step()
@@ -361,7 +362,7 @@ class TestJournal:
         assert wb.Watch(model, batches(), every=1, out=out, resume=True).first["D1"] == 2
         assert wb.Watch(model, batches(), every=1, out=out, resume=True, start=1).first["D1"] is None
 
-    def test_kill_9_costs_no_row(self, tmp_path):
+    def test_kill_9_loses_no_row(self, tmp_path):
         code = (
             "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
             "import test_watch as t, walkback as wb\n"
@@ -379,7 +380,7 @@ class TestJournal:
         assert [row["step"] for row in rows_of(out)] == [0, 2, 4, 6]
         state = state_of(out)
         assert state.status == "interrupted"
-        assert "has ended without a word" in state.says
+        assert "process" in state.message
         # A kill while a line is being written.
         with (out / WATCH_LOG).open("a") as file:
             file.write('{"step": 8, "gro')
@@ -389,7 +390,7 @@ class TestJournal:
         train(model, 2, watch.step)
         assert [row["step"] for row in rows_of(out)] == [0, 2, 4, 6, 8]
 
-    def test_the_context_ends_with_a_card_or_says_that_it_was_broken_off(self, tmp_path):
+    def test_the_context_manager_writes_the_card_or_records_the_interruption(self, tmp_path):
         with wb.Watch(net(), batches(), out=tmp_path / "a") as watch:
             watch.step()
         assert watch.report is not None
@@ -404,7 +405,7 @@ class TestJournal:
             broken()
         assert not (tmp_path / "b" / "report.json").exists()
         state = state_of(tmp_path / "b")
-        assert (state.status, state.says) == ("interrupted", "ZeroDivisionError after step 1")
+        assert (state.status, state.message) == ("interrupted", "ZeroDivisionError after step 1")
 
     def test_damaged_files_are_refused(self, tmp_path):
         wb.Watch(net(), batches(), out=tmp_path / "w")
@@ -419,7 +420,7 @@ class TestJournal:
 
 
 class Fake:
-    """A writer that remembers."""
+    """A writer that keeps the scalars."""
 
     def __init__(self):
         self.scalars = {}
@@ -431,11 +432,11 @@ class Fake:
 
 class TestTensorBoard:
     def test_rows_become_scalars(self, tmp_path):
-        writer, heard = Fake(), []
-        watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", loggers=[TensorBoard(writer), heard.append])
+        writer, logged = Fake(), []
+        watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", loggers=[TensorBoard(writer), logged.append])
         watch.step()
-        assert heard == rows_of(tmp_path / "w")
-        for row in heard:
+        assert logged == rows_of(tmp_path / "w")
+        for row in logged:
             for name in ("growth", "grad_top", "direction", "eval_loss", "eval_acc"):
                 assert writer.scalars[f"walkback/{name}", row["step"]] == row[name]
             for name in ("hidden", "grad"):
@@ -450,15 +451,16 @@ class TestTensorBoard:
 
 
 class TestCommand:
-    def test_once(self, tmp_path, capsys):
+    def test_once_shows_the_present_state(self, tmp_path, capsys):
         model = net()
         watch = wb.Watch(model, batches(), every=1, out=tmp_path / "w", method_name="dfa of mine")
         foreign_models.explode(model.blocks, [1e9, 1, 1])
         train(model, 3, watch.step, lr=1e-9)
         assert main(["watch", str(tmp_path / "w"), "--once"]) == 2
         page = capsys.readouterr().out
-        assert "dfa of mine, looks every 1 steps: running, step 3" in page
-        assert "D1: RAISED, first at step 1" in page
+        assert re.search(r"dfa of mine, .*every 1 steps: running, step 3", page)
+        assert re.search(r"D1: fails.* step 1", page)
+        assert re.search(r"direction: passes, .* step 0\n", page)
         watch.finish()
         assert main(["watch", str(tmp_path / "w"), "--once", "--json"]) == 0
         state = json.loads(capsys.readouterr().out)
@@ -468,7 +470,7 @@ class TestCommand:
         assert "D1" in state["raised"]
         assert state["says"] == "finished after step 3; verdict: walked_back"
 
-    def test_it_follows_to_the_end(self, tmp_path, capsys):
+    def test_it_follows_until_the_training_ends(self, tmp_path, capsys):
         watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w")
 
         def later():
@@ -485,7 +487,7 @@ class TestCommand:
         assert [state["status"] for state in (states[0], states[-1])] == ["running", "done"]
         assert [states[0]["looks"], states[-1]["looks"]] == [1, 2]
 
-    # Interrupting a process that is drawing depends on the moment: not for a machine that is busy with other tests.
+    # Interrupting a process while it draws depends on timing, which is not reliable on a busy machine.
     @pytest.mark.parametrize("is_done", [True, pytest.param(False, marks=pytest.mark.slow)])
     def test_in_a_terminal_the_table_stays_until_the_end_or_ctrl_c(self, tmp_path, is_done):
         watch = wb.Watch(net(), batches(), every=1, out=tmp_path / "w", method_name="mine")
@@ -494,32 +496,32 @@ class TestCommand:
         command = [sys.executable, "-m", "walkback", "watch", str(tmp_path / "w"), "--interval", "0.05"]
         ours, theirs = os.openpty()
 
-        def heed_interrupts():
-            # A shell that starts the tests in the background has them ignore interrupts, and their children too.
+        def enable_interrupts():
+            # Processes that a shell starts in the background ignore SIGINT, and so do their children.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
         pipes = {"stdout": theirs, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, preexec_fn=heed_interrupts, **pipes) as child:
+        with subprocess.Popen(command, preexec_fn=enable_interrupts, **pipes) as child:
             try:
                 os.close(theirs)
                 shown = os.read(ours, 10_000).decode()
-                while "mine, looks every 1 steps" not in shown:
+                while "every 1 steps" not in shown:
                     shown += os.read(ours, 10_000).decode()
-                # Its last words must find a reader, or it waits for one for ever.
+                # Keep reading, or the process blocks on its last output.
                 reader = threading.Thread(target=_drain, args=(ours,), daemon=True)
                 reader.start()
                 if not is_done:
                     child.send_signal(signal.SIGINT)
-                said = child.communicate(timeout=60)[1]
+                errors = child.communicate(timeout=60)[1]
             finally:
                 child.kill()
         reader.join(timeout=10)
         os.close(ours)
         assert child.returncode == (0 if is_done else 2)
-        assert ("stopped" in said) is not is_done
-        assert "Traceback" not in said
+        assert ("interrupted" in errors) is not is_done
+        assert "Traceback" not in errors
 
-    def test_a_run_of_our_own(self, tmp_path, capsys):
+    def test_a_run_of_train(self, tmp_path, capsys):
         wb.train("bp", arch="resmlp:d=8,depth=2", data="prototypes:train=96,test=256,dim=6", epochs=3, batch=16,
                  out=tmp_path / "runs")  # fmt: skip
         (folder,) = (tmp_path / "runs").iterdir()
@@ -529,7 +531,7 @@ class TestCommand:
         assert state["last"] == wb.load(folder).log()[-1]
         assert main(["watch", str(folder), "--once"]) == 0
         assert "epoch 3" in capsys.readouterr().out
-        # Rows with a detector's numbers are judged by them.
+        # Rows with the values of the detectors are judged by them.
         last = json.loads((folder / "train.jsonl").read_text().splitlines()[-1])
         row = {**last, "growth": 80.0, "grad_top": 5e-7, "direction": None, "hidden": [1.0, 80.0], "grad": [1e-6, 5e-7]}
         with (folder / "train.jsonl").open("a") as file:
@@ -538,20 +540,20 @@ class TestCommand:
         state = json.loads(capsys.readouterr().out)
         assert state["first"] == {"D1": 4, "D2": None, PAPERS_D2: 4, "direction": None}
         assert main(["watch", str(tmp_path / "runs"), "--once"]) == 3
-        assert f"Name one of those in it: {folder.name}" in capsys.readouterr().err
+        assert folder.name in capsys.readouterr().err
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
-            (["nowhere"], "There is no folder nowhere"),
-            (["."], "holds neither"),
+            (["nowhere"], "no folder nowhere"),
+            (["."], "(watch.json) nor a run (run.json)"),
             ([".", "--interval", "0"], "--interval"),
         ],
     )
-    def test_mistakes(self, tmp_path, monkeypatch, capsys, words, said):
+    def test_invalid_input_is_refused(self, tmp_path, monkeypatch, capsys, words, message):
         monkeypatch.chdir(tmp_path)
         assert main(["watch", *words]) == 3
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
     def test_it_needs_no_torch(self, tmp_path):
         wb.Watch(net(), batches(), out=tmp_path / "w").finish()
@@ -576,7 +578,7 @@ class TestCommand:
             assert line[values.index(min(known))] == min(bar for bar in line if bar != " ")
 
 
-def test_the_package_has_it_without_importing_torch():
+def test_the_package_exports_watch_without_importing_torch():
     code = "import sys, walkback; assert 'Watch' in walkback.__all__; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert wb.Watch is wb.Watch

@@ -1,4 +1,4 @@
-"""An audit: methods trained with the baselines they need, measured, judged together, and written as pages."""
+"""An audit: train methods with their baselines, measure them, judge them together, write the pages."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkback.auditing.audit_files import OVERVIEW, write_overview
-from walkback.auditing.diagnose_runs import diagnose_runs
+from walkback.auditing.diagnose_runs import diagnose_resolved
 from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.auditing.measure_run import RunMeasurer
-from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
-from walkback.data.dataset import DataSource
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
 from walkback.report.overview import overview_text
-from walkback.runs import train_runs
-from walkback.runs.baselines import baselines_of
-from walkback.training.resolved_run import ResolvedRun, resolve
+from walkback.runs.train_runs import (
+    ProgressListener,
+    Result,
+    TrainOptions,
+    choose_device,
+    refuse_duplicates,
+    train_resolved,
+)
+from walkback.training.resolved_run import ResolvedRun
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found."""
+    """The result of an audit."""
 
     out: Path
-    results: tuple[train_runs.Result, ...]
-    """Of every run, baselines included."""
+    results: tuple[Result, ...]
+    """One for every run, baselines included."""
     table: AuditTable | None
     """None while a run is unfinished."""
 
     @property
     def page(self) -> Path:
-        """The overview, from which every card is linked."""
+        """The overview page, which links to every card."""
         return self.out / f"{OVERVIEW}.html"
 
     def __str__(self) -> str:
@@ -45,36 +49,28 @@ class Audit:
 
 
 def run_audit(
-    configs: Sequence[RunConfig],
-    options: train_runs.TrainOptions,
-    judge_options: JudgeOptions,
-    listener: train_runs.ProgressListener,
-    own_data: DataSource | None = None,
+    methods: Sequence[ResolvedRun], options: TrainOptions, judge_options: JudgeOptions, listener: ProgressListener
 ) -> Audit:
     """Train the methods and their baselines, judge each method over its seeds, and write the pages below `out`."""
-    methods = [resolve(config, own_data) for config in configs]
-    train_runs.refuse_duplicates(methods)
-    shells = [resolved.method for resolved in methods if resolved.shared_options.shell != "none"]
-    if shells:
-        raise InputError(f"'{shells[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
-    everything = with_baselines(methods)
-    # The page shows when the detectors first fire; looking changes nothing of what a run computes.
-    results = train_runs.train_configs(
-        [resolved.config for resolved in everything], options, listener, own_data, EpochMonitor()
-    )
+    refuse_duplicates(methods)
+    frozen = [resolved.method for resolved in methods if resolved.shared_options.shell != "none"]
+    if frozen:
+        raise InputError(f"'{frozen[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
+    # The page shows the first epoch at which each detector fails; measuring does not change what a run computes.
+    results = train_resolved(with_baselines(methods), options, listener, EpochMonitor())
     if any(result.status != "done" for result in results):
         return Audit(options.out, tuple(results), None)
-    measurer = RunMeasurer(options.data_root, train_runs.choose_device(options.device), own_data)
-    paths = [options.out / resolved.name for resolved in methods]
-    reports = diagnose_runs(paths, judge_options, measurer, listener, PAGES)
-    found = make_audit_table([report.to_json() for report in reports])
-    write_overview(found, options.out, options.out)
-    return Audit(options.out, tuple(results), found)
+    measurer = RunMeasurer(options.data_root, choose_device(options.device))
+    reports = diagnose_resolved(methods, options.out, judge_options, measurer, listener, PAGES)
+    table = make_audit_table([report.to_json() for report in reports])
+    write_overview(table, options.out, options.out)
+    return Audit(options.out, tuple(results), table)
 
 
 def with_baselines(methods: Sequence[ResolvedRun]) -> list[ResolvedRun]:
-    """The methods, then every run they are held against, each once."""
+    """The methods, then every run they are compared with, each once."""
     found = {resolved.name: resolved for resolved in methods}
     for resolved in methods:
-        found |= {other.name: other for other in baselines_of(resolved).values() if other.name not in found}
+        for baseline in resolved.baselines.values():
+            found.setdefault(baseline.name, baseline)
     return list(found.values())

@@ -1,4 +1,4 @@
-"""An audit's own files: its pages, written from cards and training logs alone; no model is read and no torch needed."""
+"""An audit's pages, written from cards and training logs alone; no model is read and no torch is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def write_overview(
     forms: Sequence[str] = OVERVIEW_FORMATS,
     links: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write the overview into `folder`; logs lie in `runs`, and `links` lead from a run's name to its card's page."""
+    """Write the overview into `folder`. `runs` is the folder of the training logs; `links` maps a run's name to
+    its card's page."""
     cards = [card for row in found.rows for card in row.cards]
     names = [str(card["provenance"]["run"]) for card in cards]
     targets = [links.get(name, "") if links is not None else f"{name}/report.html" for name in names]
@@ -36,7 +37,7 @@ def write_overview(
         "tex": lambda: overview_latex(cards),
         "json": lambda: json.dumps(found.to_json(), allow_nan=False),
     }
-    # All is made before anything is written.
+    # Everything is rendered before anything is written.
     texts = {folder / f"{OVERVIEW}.{form}": make[form]() for form in forms}
     for path, text in texts.items():
         write_atomic(path, text.encode())
@@ -57,7 +58,7 @@ def read_overview(folder: Path) -> AuditTable:
 
 
 def log_of(path: Path) -> list[dict[str, Any]]:
-    """A run's training log; empty where the run is gone."""
+    """A run's training log; empty if the run is missing."""
     if not (path / store.RECORD).is_file():
         return []
     return store.open_run(path, without=(store.MODEL, store.RULE)).log()

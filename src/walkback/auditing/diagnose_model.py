@@ -12,9 +12,9 @@ from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.measure.discovery import Blocks, subject_of
-from walkback.measure.foreign import StepFn
 from walkback.measure.inputs import regroup
-from walkback.measure.restore import left_as_found
+from walkback.measure.module_subject import StepFn
+from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import Pool, measure
 from walkback.measure.subject import CreditFunction
 from walkback.runs.provenance import provenance
@@ -40,8 +40,8 @@ def diagnose_model(
         raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
     evidence = Evidence.of(**accuracies, null=judge_options.null)  # type: ignore[arg-type]
     groups = regroup(eval_batches)
-    with left_as_found(model):
+    with measurement_mode(model):
         subject = subject_of(model, blocks, *groups[0], step_fn)
-        taken = measure(subject, groups, credit=credit, pool=pool)
+        measurements = measure(subject, groups, credit=credit, pool=pool)
     context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ()), "one_pass": ONE_PASS}
-    return judge(taken, evidence, judge_options.thresholds, judge_options.protocol, method_name, notes, context)
+    return judge(measurements, evidence, judge_options.thresholds, judge_options.protocol, method_name, notes, context)

@@ -1,4 +1,4 @@
-"""Measure and judge: a foreign model as it is handed over, or a stored run with the baselines that lie beside it."""
+"""Measure and judge stored runs, each compared with the baselines in the same folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.report.save import MEASUREMENTS, save_card
 from walkback.runs import store
-from walkback.runs.baselines import baselines_of, with_seed
 from walkback.runs.run_index import RunIndex
 from walkback.runs.train_runs import ProgressListener
 from walkback.training.resolved_run import ResolvedRun
@@ -30,20 +29,50 @@ def diagnose_runs(
     listener: ProgressListener,
     forms: Sequence[str] = ("html",),
 ) -> Iterator[DiagnosticReport]:
-    """Measure finished runs one by one and judge each beside the runs that lie with it.
+    """Measure finished runs one by one and judge each against the runs in its folder.
 
-    Numbers, card and pages are kept in the run's folder.
+    Measurements, card and pages are written into the run's folder.
     """
-    shelves: dict[Path, RunIndex] = {}
+    indexes: dict[Path, RunIndex] = {}
     for done, path in enumerate(paths):
         listener.measuring(path.name, done, len(paths))
         folder = path.resolve().parent
-        if folder not in shelves:
-            shelves[folder] = RunIndex(folder)
-        report = diagnose_run(store.open_run(path, without=(store.RULE,)), judge_options, measurer, shelves[folder])
-        report.measurements.save(path / MEASUREMENTS)
-        save_card(report, path, forms)
-        yield report
+        if folder not in indexes:
+            indexes[folder] = RunIndex(folder)
+        run = store.open_run(path, without=(store.RULE,))
+        yield _diagnose_and_save(run, measurer.resolved(run), judge_options, measurer, indexes[folder], forms)
+
+
+def diagnose_resolved(
+    resolved_runs: Sequence[ResolvedRun],
+    folder: Path,
+    judge_options: JudgeOptions,
+    measurer: RunMeasurer,
+    listener: ProgressListener,
+    forms: Sequence[str] = ("html",),
+) -> Iterator[DiagnosticReport]:
+    """The same for finished runs of one folder that are resolved already."""
+    run_index = RunIndex(folder)
+    for done, resolved in enumerate(resolved_runs):
+        listener.measuring(resolved.name, done, len(resolved_runs))
+        run = store.open_run(folder / resolved.name, without=(store.RULE,))
+        measurer.check(run, resolved)
+        yield _diagnose_and_save(run, resolved, judge_options, measurer, run_index, forms)
+
+
+def _diagnose_and_save(
+    run: store.Run,
+    resolved: ResolvedRun,
+    judge_options: JudgeOptions,
+    measurer: RunMeasurer,
+    run_index: RunIndex,
+    forms: Sequence[str],
+) -> DiagnosticReport:
+    measurements = measurer.measure(run, resolved)
+    report = judge_run(run, resolved, measurements, judge_options, run_index, measurer.correct)
+    report.measurements.save(run.path / MEASUREMENTS)
+    save_card(report, run.path, forms)
+    return report
 
 
 def diagnose_run(
@@ -57,25 +86,25 @@ def diagnose_run(
 def judge_run(
     run: store.Run,
     resolved: ResolvedRun,
-    taken: Measurements,
+    measurements: Measurements,
     judge_options: JudgeOptions,
     run_index: RunIndex,
     correct: Correct,
 ) -> DiagnosticReport:
-    """Judge what was measured of a run, beside the runs that lie with it."""
+    """Judge a run's measurements against the baselines in `run_index`."""
     evidence = evidence_of(resolved, judge_options.null, run_index, correct)
-    context = context_of(run, resolved, taken, judge_options, run_index)
-    return judge(taken, evidence, judge_options.thresholds, judge_options.protocol, resolved.method, "", context)
+    context = context_of(run, resolved, measurements, judge_options, run_index)
+    return judge(measurements, evidence, judge_options.thresholds, judge_options.protocol, resolved.method, "", context)
 
 
 def context_of(
-    run: store.Run, resolved: ResolvedRun, taken: Measurements, judge_options: JudgeOptions, run_index: RunIndex
+    run: store.Run, resolved: ResolvedRun, measurements: Measurements, judge_options: JudgeOptions, run_index: RunIndex
 ) -> dict[str, Any]:
-    """Where a stored run comes from, as its card says it."""
+    """What the card says about the run: configuration, origin, what was and was not measured."""
     config = resolved.config
     feedback = f"yes, from {store.RULE}" if run.record["rule_has_state"] else "the rule keeps none"
-    feedback = f"NO: {store.RULE} is missing" if taken.facts["labels"] is None else feedback
-    gone = f"{store.RULE} is missing, so the credit cannot be measured" if taken.facts["labels"] is None else ""
+    feedback = f"NO: {store.RULE} is missing" if measurements.facts["labels"] is None else feedback
+    missing = f"{store.RULE} is missing, so the credit cannot be measured" if measurements.facts["labels"] is None else ""
     return {
         "arch": str(config.arch),
         "data": config.data.name,
@@ -89,26 +118,26 @@ def context_of(
             "files": run.record["files"],
             "null": judge_options.null,
             "trained": run.record["versions"],
-            "measured_on": taken.facts["measured_on"],
+            "measured_on": measurements.facts["measured_on"],
         },
         "one_pass": ONE_PASS,
         "rule_state": feedback,
         "weights": f"yes, those after epoch {run.record['result']['epochs']} of {config.epochs}",
-        "missing": gone,
+        "missing": missing,
         "notes": run_index.notes,
         "rerun": f"walkback diagnose {run.path} --protocol {judge_options.protocol} --null {judge_options.null}",
     }
 
 
 def evidence_of(resolved: ResolvedRun, null: str, run_index: RunIndex, correct: Correct) -> Evidence:
-    """The accuracies of the method, its shells and backprop, over all seeds that lie finished on the shelf.
+    """The accuracies of the method, its frozen baselines and backprop, over all seeds with finished runs.
 
-    Of a single seed also which test samples each gets right, for an interval over samples.
+    For a single seed also which test samples each run gets right, for an interval over samples.
     """
     found: dict[int, dict[str, tuple[store.Run, ResolvedRun]]] = {}
     for seed in run_index.seeds():
-        own = with_seed(resolved, seed)
-        runs = {"headline": own, **baselines_of(own)}
+        runs = {"headline": resolved, **resolved.baselines}
+        runs = {name: each.with_seed(seed) for name, each in runs.items()}
         found[seed] = {name: (run, made) for name, made in runs.items() if (run := run_index.finished(made))}
     tested = {seed: parts for seed, parts in found.items() if "headline" in parts}
     shells = [name for name in ("method_shell", "bp_shell") if any(name in parts for parts in tested.values())]

@@ -1,4 +1,4 @@
-"""What is seen of models while they train: detectors in every row of the log, and full measurements where asked for."""
+"""Measure models while they train: detectors in every row of the log, full measurements after chosen epochs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from walkback.training.planning.flop_count import count_step
 
 @dataclass
 class EpochMonitor:
-    """Looks at a driver's models before its first epoch and after every one."""
+    """Measures a driver's models before the first epoch and after every `every`-th one."""
 
     every: int = 1
-    """Epochs between looks."""
+    """Epochs between two detector readings."""
     epochs_to_measure: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """By run name, the epochs after which it is measured in full; 0 is before the first."""
+    """By run name, the epochs after which the run is measured in full; 0 is before the first."""
     finished: Callable[[Sequence[Run], Dataset], None] = lambda members, data: None
-    """Told of runs that have just been finished, and of their data."""
+    """Called with runs that have just been finished, and with their data."""
     _known: WeakKeyDictionary[Driver, Detectors] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:
@@ -40,25 +40,25 @@ class EpochMonitor:
             raise InputError(f"watch is {self.every!r}; expected a whole number of epochs, at least 1.")
 
     def before_training(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
-        self._look_closely(driver, members, data, device)
+        self._measure_in_full(driver, members, data, device)
 
     def after_epoch(
         self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device
     ) -> list[dict[str, Any]]:
-        """What goes into each model's row of the log."""
-        self._look_closely(driver, members, data, device)
+        """What is added to each model's row of the log."""
+        self._measure_in_full(driver, members, data, device)
         if driver.epoch % self.every:
             return [{} for _ in members]
         if driver not in self._known:
             first = driver.resolved_runs[0]
             tests = TestSet(data, first.dtype, device, batch=EVALUATION_SAMPLES).batches()
             self._known[driver] = Detectors(first.net, first.rule, *tests[0], at_once=_at_once(driver, device))
-        return [reading.to_json() for reading in self._known[driver].look(driver)]
+        return [reading.to_json() for reading in self._known[driver].measure(driver)]
 
     def after_training(self, members: Sequence[Run], data: Dataset) -> None:
         self.finished(members, data)
 
-    def _look_closely(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
+    def _measure_in_full(self, driver: Driver, members: Sequence[Run], data: Dataset, device: torch.device) -> None:
         wanted = [driver.epoch in self.epochs_to_measure.get(run.name, ()) for run in members]
         if not any(wanted):
             return
@@ -79,7 +79,7 @@ class EpochMonitor:
 
 
 def _at_once(driver: Driver, device: torch.device) -> int:
-    """Groups of samples that fit into memory at once, beside the models in training."""
+    """Groups of samples that fit into memory together with the models in training."""
     first = driver.resolved_runs[0]
     each = count_step(first).bytes_made * GROUP // first.config.batch
     return max(1, min(EVALUATION_SAMPLES // GROUP, free_memory(device) // (len(driver.resolved_runs) * each)))

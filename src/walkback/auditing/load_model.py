@@ -1,4 +1,4 @@
-"""A model named on the command line: `package.module:build`, its checkpoint, and the samples to measure it on."""
+"""Load what the command line names: a model (`package.module:build`), its checkpoint, and evaluation batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NESTED = ("state_dict", "model_state_dict", "model", "module")
 
 
 def load_function(text: str, what: str) -> Callable[[], Any]:
-    """The callable that `package.module:name` names; modules of the current folder are found too."""
+    """The callable `package.module:name`; modules in the current folder are found too."""
     module_name, colon, name = text.partition(":")
     if not colon or not module_name or not name:
         raise InputError(f"{what} is '{text}'; expected package.module:function, such as my_project.nets:build.")
@@ -71,7 +71,7 @@ def _weights(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
-        # Weights only: a checkpoint from a stranger must not run code.
+        # weights_only: a checkpoint from somebody else must not run code.
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch and safetensors raise many kinds here; all mean the same to a user.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""Where stored runs are measured: one device, and each data set read once."""
+"""Measure stored runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from walkback.data.feed import TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
@@ -28,11 +28,14 @@ from walkback.training.resolved_run import ResolvedRun, resolve
 EVALUATION_SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
 FUNCTIONAL_SAMPLES = 4 * GROUP
-"""The same for finite steps, of which each sample takes well over a hundred at every layer."""
+"""The same for finite steps, which take well over a hundred forward passes per sample and layer."""
 
 
 class RunMeasurer:
-    """Measures finished runs. `own_data` stands for runs that were trained on tensors handed over in Python."""
+    """Measures finished runs on one device and reads each data set once.
+
+    `own_data` is the data set of runs that were trained on tensors given in Python.
+    """
 
     def __init__(self, data_root: Path | None, device: torch.device, own_data: DataSource | None = None):
         self.device = device
@@ -42,14 +45,18 @@ class RunMeasurer:
         set_exact_arithmetic(device)
 
     def resolved(self, run: store.Run) -> ResolvedRun:
-        """What a stored run was made of, checked against its hash."""
+        """The stored run's configuration, resolved and checked against its recorded digest."""
         resolved = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
-        if resolved.config.digest() != run.record["digest"]:
-            raise store.damaged_run(run.path, "its configuration does not have the hash that was recorded")
+        self.check(run, resolved)
         return resolved
 
+    def check(self, run: store.Run, resolved: ResolvedRun) -> None:
+        """Refuse a stored run that is not this resolved run."""
+        if resolved.digest != run.record["digest"]:
+            raise store.damaged_run(run.path, "its configuration does not have the hash that was recorded")
+
     def data(self, run: store.Run, resolved: ResolvedRun) -> Dataset:
-        """The run's data set, refused where it is not the one it was trained on."""
+        """The run's data set; refused if it is not the one the run was trained on."""
         if resolved.source not in self._known:
             self._known[resolved.source] = resolved.source.load(self._data_root)
         data = self._known[resolved.source]
@@ -61,7 +68,7 @@ class RunMeasurer:
         return data
 
     def keep(self, source: DataSource, data: Dataset) -> None:
-        """Data that have been read already."""
+        """Register data that have been read already."""
         self._known[source] = data
 
     def measure(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
@@ -71,7 +78,7 @@ class RunMeasurer:
         first = resolved.params()
         params, state = self._weights(run, resolved, first)
         taken = measure_network(resolved, params, state, self._tests(run, resolved))
-        arrays = {**taken.arrays, **_way(first, params), "test_correct": self._right(run, resolved, params)}
+        arrays = {**taken.arrays, **_weight_change(first, params), "test_correct": self._right(run, resolved, params)}
         return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
 
     def measure_functional(
@@ -85,18 +92,18 @@ class RunMeasurer:
         return Measurements(taken.arrays, {**taken.facts, **self._origin(run)})
 
     def _origin(self, run: store.Run) -> dict[str, Any]:
-        """Where it was measured, and the hashes of the weights it was measured of."""
+        """The device of the measurement and the hashes of the measured weights."""
         return {"measured_on": describe_device(self.device), "files": run.record["files"]}
 
     def _weights(self, run: store.Run, resolved: ResolvedRun, first: Leaves) -> tuple[Leaves, Leaves | None]:
-        """The run's parameters, which are shaped as the `first` ones, and its rule's state; None where that is gone."""
+        """The run's parameters, with the shapes of `first`, and its rule's state; None if that file is missing."""
         params = _leaves(run, "model", run.model(), first, self.device)
         if run.lacks_rule_state:
             return params, None
         return params, _leaves(run, "rule", run.rule_state(), resolved.state(), self.device)
 
     def measure_answers(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
-        """Which of all test samples the run gets right, and nothing else."""
+        """Which of all test samples the run gets right, and no other measurement."""
         return Measurements({"test_correct": self.correct(run, resolved)}, self._origin(run))
 
     def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
@@ -114,15 +121,15 @@ class RunMeasurer:
 
 
 def measure_network(resolved: ResolvedRun, params: Leaves, state: Leaves | None, tests: TestSet) -> Measurements:
-    """Measure a network with its rule, or without one where its state is gone (None), on the first test samples."""
+    """Measure a network on the first test samples: with its rule, or without it if the rule's state is None."""
     subject, labels = _subject(resolved, params, state)
     samples = regroup(_first(tests.batches(), EVALUATION_SAMPLES), distinct=True)
     return measure(subject, samples, labels=labels, site=resolved.shared_options.site)
 
 
-def _way(first: Leaves, last: Leaves) -> dict[str, Array]:
-    """Sizes of the parameters before training and now, and of the way between; in the order of the first, since a file
-    has none."""
+def _weight_change(first: Leaves, last: Leaves) -> dict[str, Array]:
+    """Norms of the initial parameters, of the trained ones, and of their difference; in the order of `first`, since a
+    safetensors file has no order."""
 
     def sizes(leaves: Iterable[Tensor]) -> Array:
         found: Array = torch.stack([leaf.norm() for leaf in leaves]).cpu().numpy()
@@ -136,15 +143,15 @@ def _way(first: Leaves, last: Leaves) -> dict[str, Array]:
     }
 
 
-def _subject(resolved: ResolvedRun, params: Leaves, state: Leaves | None) -> tuple[OwnSubject, Sequence[str] | None]:
-    """A network under measurement and its layers' labels; without its rule's state it has neither rule nor labels."""
+def _subject(resolved: ResolvedRun, params: Leaves, state: Leaves | None) -> tuple[NetworkSubject, Sequence[str] | None]:
+    """The network to measure and its layers' labels; without its rule's state it has neither rule nor labels."""
     if state is None:
-        return OwnSubject(resolved.net, params), None
-    return OwnSubject(resolved.net, params, resolved.rule, state), resolved.rule.labels(resolved.net.depth)
+        return NetworkSubject(resolved.net, params), None
+    return NetworkSubject(resolved.net, params, resolved.rule, state), resolved.rule.labels(resolved.net.depth)
 
 
 def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:
-    """Stored arrays as tensors, refused where they are not those of this network or rule."""
+    """Stored arrays as tensors; refused if names or shapes are not those of this network or rule."""
     got = {name: tuple(array.shape) for name, array in arrays.items()}
     wanted = {name: tuple(leaf.shape) for name, leaf in expected.items()}
     if got != wanted:

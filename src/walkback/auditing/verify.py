@@ -1,7 +1,7 @@
-"""Is this card true of this run? Hash what can be hashed, measure the rest again, judge it as the card says, compare.
+"""Verify a card against its run: compare hashes, measure the run again, judge it as the card states, compare.
 
-Whoever changes a card can give it a fitting hash again, and whoever changes a run can do so with its record. So nothing
-is believed that can be measured: every number of the card is found anew from the weights and the data.
+Someone who changes a card can recompute its hash, and someone who changes a run can change its record. So everything
+that can be measured is measured: every number of the card is computed again from the weights and the data.
 """
 
 from __future__ import annotations
@@ -21,8 +21,18 @@ from walkback.core.files import friendly_os_errors
 from walkback.core.measurements import Measurements
 from walkback.core.version import __version__
 from walkback.data.dataset import DataSource
-from walkback.judge.card import HASH, card_hash, read_card
-from walkback.judge.compare import COMPARED_KEYS, IGNORED, Difference, Tolerance, card_leaves, compare_cards
+from walkback.judge.card import card_hash, read_card
+from walkback.judge.card_schema import HASH
+from walkback.judge.compare import (
+    COMPARED_KEYS,
+    IGNORED,
+    Difference,
+    Tolerance,
+    added_checks,
+    card_leaves,
+    compare_cards,
+    without_checks,
+)
 from walkback.judge.evidence import BP_SHELL, Evidence
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
@@ -36,7 +46,7 @@ from walkback.runs.run_index import RunIndex
 _Card = Mapping[str, Any]
 Columns = dict[str, list[float]]
 BY_SAMPLES = ("statistics", "claims.depth", "chain[2]", "checklist[11]")
-"""What a card says about the margin of a single seed, from which samples the baseline gets right."""
+"""Parts of a card that need, for a single seed, which samples the baseline gets right."""
 
 
 def verify_card(
@@ -49,7 +59,7 @@ def verify_card(
 ) -> Verification:
     """Confirm or refute the card of a run by measuring the run again; nothing is written.
 
-    `own_data` stands for the tensors of a run that was trained on such.
+    `own_data` is the data set of a run that was trained on tensors given in Python.
     """
     where, bundle = Path(card_path), Path(bundle_path).resolve()
     where = where / CARD if where.is_dir() else where
@@ -66,13 +76,13 @@ def verify_card(
     checks = [_same("card hash", card[HASH], card_hash(card)), *_checkpoints(card, bundle)]
     unmeasured = ""
     if any(check.status == "differs" for check in checks[1:]):
-        # The numbers of another checkpoint would say nothing of this card.
+        # The numbers of another checkpoint cannot be compared with this card.
         checks.append(
             VerificationCheck("numbers", "not_checked", "the checkpoint is not the one the card was made from")
         )
     else:
         try:
-            _measure_again(card, bundle, measurer, checks)
+            unmeasured = _measure_again(card, bundle, measurer, checks)
         except InputError as error:
             unmeasured = str(error)
             checks.append(VerificationCheck("numbers", "not_checked", unmeasured))
@@ -82,26 +92,29 @@ def verify_card(
 
 def _same(what: str, stated: Any, found: Any) -> VerificationCheck:
     if stated != found:
-        return VerificationCheck(what, "differs", Difference(what, stated, found).said)
+        return VerificationCheck(what, "differs", Difference(what, stated, found).text)
     return VerificationCheck(what, "ok", found if isinstance(found, str) else "")
 
 
 def _checkpoints(card: _Card, bundle: Path) -> list[VerificationCheck]:
-    """The files' own bytes against the card: the run's record may have been changed together with them."""
+    """Compare the files' own hashes with the card: the run's record may have been changed together with the files."""
     found, stated = [], card["provenance"]["files"]
     for name in (store.MODEL, store.RULE):
         path = bundle / name
         with friendly_os_errors(path, "read"):
             actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
         if name == store.RULE and not path.exists() and not any(layer["credit"] for layer in card["layers"]):
-            actual = stated.get(name, "")  # Gone already when the card was made: it has no credit.
+            actual = stated.get(name, "")  # Missing already when the card was made: the card has no credit.
         if name in stated or path.exists():
             found.append(_same(f"checkpoint {name}", stated.get(name), actual))
     return found
 
 
-def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: list[VerificationCheck]) -> None:
-    """Add what measuring the run again says of the card; an `InputError` says why it cannot be measured here."""
+def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: list[VerificationCheck]) -> str:
+    """Add what measuring the run again says of the card; an `InputError` says why it cannot be measured here.
+
+    Returns why part of the card could not be measured again; empty where everything was.
+    """
     run = store.open_run(bundle, without=(store.RULE,))
     resolved = measurer.resolved(run)
     origin, claim = card["provenance"], card["claim"]
@@ -112,7 +125,7 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
     _check_accuracy(run, taken, checks)
     thresholds = None
     try:
-        thresholds = DiagnosticThresholds(**card["thresholds"])
+        thresholds = DiagnosticThresholds.from_json(card["thresholds"])
     except InputError as error:
         checks.append(VerificationCheck("thresholds", "differs", str(error)))
     judge_options = JudgeOptions(
@@ -131,22 +144,28 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
     ).to_json()
     # An interval over samples needs the baseline itself, not only its accuracy.
     unknown = BY_SAMPLES if evidence is not beside and card["statistics"]["counts"] == "samples" else ()
-    _compare(_without_neighbours(card), _without_neighbours(again), unknown, checks)
+    _compare(_without_folder_notes(card), _without_folder_notes(again), unknown, checks)
+    foreign = ", ".join(added_checks(again, card))
+    return f"this installation lacks the check {foreign}; install the package that adds it" if foreign else ""
 
 
-def _without_neighbours(card: _Card) -> _Card:
-    """The card without what is said of damaged runs beside it: that tells of a folder, and with paths in it."""
+def _without_folder_notes(card: _Card) -> _Card:
+    """The card without its notes on damaged runs in the same folder: these are about the folder and contain paths."""
     return {**card, "limits": [line for line in card["limits"] if " was left out: " not in line]}
 
 
 def _compare(card: _Card, again: _Card, unknown: Sequence[str], checks: list[VerificationCheck]) -> None:
-    """One line for each part of the card that agrees, and one for each value that does not."""
+    """Add one check for each part of the card that agrees and one for each value that does not."""
+    added, foreign = added_checks(card, again), added_checks(again, card)
+    checks += [VerificationCheck(f"checks.{name}", "not_checked", "the card has no such check") for name in added]
+    checks += [VerificationCheck(f"checks.{name}", "not_checked", "no such check here") for name in foreign]
+    card = without_checks(card, foreign)
     found = [difference for difference in compare_cards(card, again) if not difference.key.startswith(tuple(unknown))]
     sizes = Counter(path[0] for path, _ in card_leaves(again))
     for section in (name for name in again if name not in IGNORED):
         size = sizes[section]
         differing = [difference for difference in found if difference.section == section]
-        checks += [VerificationCheck(difference.key, "differs", difference.said) for difference in differing]
+        checks += [VerificationCheck(difference.key, "differs", difference.text) for difference in differing]
         if section in unknown:
             checks.append(VerificationCheck(section, "not_checked", "not re-checked: it needs the baseline run"))
         elif not differing:
@@ -154,21 +173,21 @@ def _compare(card: _Card, again: _Card, unknown: Sequence[str], checks: list[Ver
 
 
 def _check_accuracy(run: store.Run, taken: Measurements, checks: list[VerificationCheck]) -> None:
-    """The test accuracy that the weights have, against the one on record, on which the card rests."""
+    """Compare the test accuracy of the weights with the recorded one, which the card uses."""
     right, recorded = taken.arrays["test_correct"], run.record["result"].get("test_acc")
     if not isinstance(recorded, int | float):
         raise store.damaged_run(run.path, f"{store.RECORD} has the test accuracy {recorded!r}")
     accuracy = float(right.mean())
-    # One sample may lie so close between two classes that rounding decides.
+    # One sample may be so close to two classes that rounding decides.
     fits = Tolerance(1e-3, 1.5 / len(right)).agree(accuracy, recorded)
     said = f"the weights get {accuracy!r}, {store.RECORD} says {recorded!r}"
     checks.append(VerificationCheck("test accuracy", "ok" if fits else "differs", said))
 
 
 def _covers(beside: Evidence, claim: _Card) -> bool:
-    """Whether the runs beside the bundle are all those the card speaks of.
+    """Whether the folder has all runs that the card refers to.
 
-    There may be more: then comparing the cards names the seeds or baselines that this one leaves out.
+    If there are more, comparing the cards names the seeds or baselines that this card leaves out.
     """
     found, stated = _columns(beside.to_json()), _columns(claim)
     return found.keys() >= stated.keys() and len(found["headline_acc"]) >= len(stated["headline_acc"])
@@ -177,7 +196,7 @@ def _covers(beside: Evidence, claim: _Card) -> bool:
 def _stated_evidence(
     card: _Card, beside: Evidence, run: store.Run, why: str, checks: list[VerificationCheck]
 ) -> Evidence:
-    """The card's own accuracies, after a look at those that can be looked at."""
+    """The card's own accuracies, after comparing those whose runs are there."""
     claim = card["claim"]
     # A seed that could not be paired has a card, but no part in the accuracies on it.
     own = run.record["result"]["test_acc"] if run.record["seed"] in claim["seeds"] else None
@@ -195,7 +214,7 @@ def _stated_evidence(
 
 
 def _in_part(stated: Columns, found: Columns, own: float | None) -> list[VerificationCheck]:
-    """What can be said of the card's accuracies where not all of their runs are there."""
+    """Compare the card's accuracies with those runs that are there."""
     checks = []
     if own is not None and not any(COMPARED_KEYS.agree(own, accuracy) for accuracy in stated["headline_acc"]):
         said = f"the card has {stated['headline_acc']}, and this run's {own!r} is not among them"
@@ -217,7 +236,7 @@ def _columns(claim: _Card) -> Columns:
 
 
 def _notes(card: _Card, device: torch.device) -> list[str]:
-    """What a reader may want to know when numbers differ, or when they do not."""
+    """What may explain differences: device, versions, thresholds."""
     said = []
     measured_on, here = card["provenance"].get("measured_on"), describe_device(device)
     if measured_on != here:

@@ -1,4 +1,4 @@
-"""Timings: what is compared is timed in turn in one run, so that only ratios need to be believed."""
+"""Timings. What is compared is timed alternately in one run, so that ratios are valid on a busy machine too."""
 
 from walkback.core.catalog import Catalog
 

@@ -1,6 +1,6 @@
-"""What every rule costs in steps of backprop: read from a file that `walkback bench rules --package` writes.
+"""The cost of every rule in steps of backprop, read from a file that `walkback bench rules --package` writes.
 
-Listings read it, so nothing here needs torch.
+This module does not import torch, because `walkback ls` uses it.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from walkback.bench.result import BenchResult
 from walkback.core.files import write_atomic
 
 FILE = Path(__file__).with_name("rule_costs.json")
-"""One result of the bench `rules` for each kind of device, in a list, as `walkback bench rules --out` writes one."""
-PASSING = ("started", "load")
-"""What is true of one afternoon only is not packaged."""
+"""A list with one result of the bench `rules` per kind of device, in the format of `walkback bench rules --out`."""
+NOT_PACKAGED = ("started", "load")
+"""Keys that are left out of the package, because they hold for one run only."""
 
 
 def packaged() -> list[dict[str, Any]]:
-    """The results in the package."""
+    """The results that are stored in the package; empty without the file."""
     found: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
     return found
 
 
 def package(document: Mapping[str, Any]) -> None:
-    """Put a result into the package, in the place of the one from the same kind of device."""
-    kept = {name: value for name, value in document.items() if name not in PASSING}
-    others = [other for other in packaged() if kind(other) != kind(document)]
-    write_atomic(FILE, (json.dumps(sorted([*others, kept], key=kind), indent=1, allow_nan=False) + "\n").encode())
+    """Store a result in the package; it replaces the one from the same kind of device."""
+    kept = {name: value for name, value in document.items() if name not in NOT_PACKAGED}
+    others = [other for other in packaged() if device_kind(other) != device_kind(document)]
+    write_atomic(
+        FILE, (json.dumps(sorted([*others, kept], key=device_kind), indent=1, allow_nan=False) + "\n").encode()
+    )
 
 
-def kind(document: Mapping[str, Any]) -> str:
-    """`cpu` or `cuda`."""
+def device_kind(document: Mapping[str, Any]) -> str:
+    """`cpu` or `cuda`, the device that a result was measured on."""
     return str(document["device"]).partition(":")[0]
 
 
 def bp_steps(rule: str) -> dict[str, dict[str, float]]:
-    """A rule's median cost: for each device, alone and in a fleet; empty for a rule that the package has not timed."""
+    """A rule's median cost by device, then by `alone` or fleet size `M=...`; empty for a rule that was not timed."""
     found: dict[str, dict[str, float]] = {}
     for document in packaged():
         for row in BenchResult.from_json(document).rows:

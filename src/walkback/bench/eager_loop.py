@@ -1,6 +1,6 @@
-"""The base of most ratios: networks and a training loop as people write them, data already on the device.
+"""The baseline of most ratios: an ordinary eager torch training loop, with the data already on the device.
 
-The modules compute what the architectures of the catalog compute, with torch's own layers.
+Its modules compute the same functions as the architectures of the catalog, with torch's own layers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from walkback.training.driver import set_exact_arithmetic
 
 
 class ResMLPBlock(nn.Module):
+    """h + W2 gelu(W1 LayerNorm(h))."""
+
     def __init__(self, d: int):
         super().__init__()
         self.norm, self.w1, self.w2 = nn.LayerNorm(d), nn.Linear(d, d), nn.Linear(d, d)
@@ -35,6 +37,8 @@ class ResMLPBlock(nn.Module):
 
 
 class StudentBlock(nn.Module):
+    """h + W2 gelu(W1 h)."""
+
     def __init__(self, d: int):
         super().__init__()
         self.w1, self.w2 = nn.Linear(d, d), nn.Linear(d, d)
@@ -45,23 +49,27 @@ class StudentBlock(nn.Module):
 
 
 class ViTBlock(nn.Module):
-    def __init__(self, d: int, heads: int, wide: int):
+    """Pre-norm attention and MLP, each with a skip connection."""
+
+    def __init__(self, d: int, heads: int, hidden: int):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
         self.qkv, self.proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.fc1, self.fc2 = nn.Linear(d, wide), nn.Linear(wide, d)
+        self.fc1, self.fc2 = nn.Linear(d, hidden), nn.Linear(hidden, d)
 
     def forward(self, h: Tensor) -> Tensor:
         n, tokens, d = h.shape
         q, k, v = self.qkv(self.norm1(h)).view(n, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v)
-        h = h + self.proj(mixed.transpose(1, 2).reshape(n, tokens, d))
+        attended = F.scaled_dot_product_attention(q, k, v)
+        h = h + self.proj(attended.transpose(1, 2).reshape(n, tokens, d))
         out: Tensor = h + self.fc2(F.gelu(self.fc1(self.norm2(h))))
         return out
 
 
 class Patches(nn.Module):
+    """Patch embedding with positions and a class token in front."""
+
     def __init__(self, net: ViTMini):
         super().__init__()
         self.patch = nn.Conv2d(net.input_shape[0], net.d, net.patch, stride=net.patch)
@@ -74,11 +82,15 @@ class Patches(nn.Module):
 
 
 class FirstToken(nn.Module):
+    """The class token."""
+
     def forward(self, h: Tensor) -> Tensor:
         return h[:, 0]
 
 
 class ConvBlock(nn.Module):
+    """Two pre-activation 3x3 convolutions with batch norm and a skip connection."""
+
     def __init__(self, width: int):
         super().__init__()
         self.bn1, self.bn2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
@@ -92,7 +104,7 @@ class ConvBlock(nn.Module):
 
 
 def plain_net(net: Network) -> nn.Module:
-    """The same network as an ordinary module."""
+    """The same network as an ordinary `nn.Module`."""
     blocks: list[nn.Module]
     last: list[nn.Module]
     match net:
@@ -120,12 +132,12 @@ def plain_net(net: Network) -> nn.Module:
     return nn.Sequential(*first, *blocks, *last)
 
 
-Train = Callable[[Any], None]
-"""One step of eager training on a batch (x, y)."""
+TrainStep = Callable[[Any], None]
+"""A function that takes a batch (x, y) and does one training step."""
 
 
-def plain_step(net: nn.Module) -> Train:
-    """Eager autograd and torch's default AdamW."""
+def plain_step(net: nn.Module) -> TrainStep:
+    """A training step with eager autograd and torch's default AdamW."""
     optimiser = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01)
 
     def step(batch: Any) -> None:
@@ -139,7 +151,7 @@ def plain_step(net: nn.Module) -> Train:
 
 
 def plain_loop(data: Dataset, net: Network, batch: int, device: torch.device) -> Callable[[], int]:
-    """A function that trains one epoch and returns its steps."""
+    """A function that trains one epoch and returns its number of steps."""
     set_exact_arithmetic(device)
     step = plain_step(plain_net(net).to(device))
     x, y = data.train_x.to(device), data.train_y.to(device)
@@ -147,7 +159,7 @@ def plain_loop(data: Dataset, net: Network, batch: int, device: torch.device) ->
     def epoch() -> int:
         order = torch.randperm(len(y), device=device)
         steps = len(y) // batch
-        with any_convolution():
+        with nondeterministic_convolutions():
             for index in order[: steps * batch].view(steps, batch):
                 step((x[index], y[index]))
         return steps
@@ -156,8 +168,8 @@ def plain_loop(data: Dataset, net: Network, batch: int, device: torch.device) ->
 
 
 @contextmanager
-def any_convolution() -> Iterator[None]:
-    """cuDNN may use its quickest convolutions: our drivers ask for repeatable ones, plain loops do not."""
+def nondeterministic_convolutions() -> Iterator[None]:
+    """Allow cuDNN's fastest convolutions, as plain loops do; walkback's drivers request deterministic ones."""
     before = torch.backends.cudnn.deterministic
     torch.backends.cudnn.deterministic = False
     try:

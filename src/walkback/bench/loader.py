@@ -1,4 +1,4 @@
-"""Images the way people feed them: one at a time through Python, with a DataLoader's workers or without."""
+"""The data baseline: a DataLoader that transforms one image at a time in Python, with workers or without."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from walkback.data.feed import PAD
 from walkback.data.tensors import Tensors, from_tensors
 
 
-def pictures(steps: int, quick: bool) -> Tensors:
-    """Made-up images of CIFAR's size as whole numbers, so that there is something to crop, to flip and to normalise."""
+def synthetic_images(steps: int, quick: bool) -> Tensors:
+    """Synthetic 8-bit images of CIFAR's size, which can be cropped, flipped and normalised."""
     spec = Spec.parse(TINY_IMAGES if quick else BENCH_IMAGES)
     sizes = {"train": (TINY_STEPS if quick else steps) * BENCH_BATCH, "test": BENCH_BATCH}
-    source = build_settings(DATA_SETS.get(spec.name), {**spec.settings, **sizes}, "the data that is timed")
+    source = build_settings(DATA_SETS.get(spec.name), {**spec.settings, **sizes}, "the data of the bench")
     data: Dataset = source.load(None)
     train_x, test_x = ((128 + 32 * x).clamp(0, 255).to(torch.uint8) for x in (data.train_x, data.test_x))
     return from_tensors(train_x, data.train_y, test_x, data.test_y, mean=(0.5,) * 3, std=(0.25,) * 3)
 
 
-class PerSample(TorchDataset[tuple[Tensor, int]]):
-    """torchvision's usual training transforms of CIFAR, written out.
+class PerSampleTransforms(TorchDataset[tuple[Tensor, int]]):
+    """The usual torchvision training transforms for CIFAR, without torchvision.
 
-    They are RandomCrop(side, padding=4), RandomHorizontalFlip(), ToTensor() and Normalize(mean, std), of a PIL image.
+    They are RandomCrop(side, padding=4), RandomHorizontalFlip(), ToTensor() and Normalize(mean, std), on a PIL image.
     """
 
     def __init__(self, data: Dataset):
@@ -41,7 +41,7 @@ class PerSample(TorchDataset[tuple[Tensor, int]]):
         self._labels = data.train_y.tolist()
         self._mean = torch.tensor(data.mean).view(-1, 1, 1)
         self._std = torch.tensor(data.std).view(-1, 1, 1)
-        # torchvision pads with black unless told otherwise; the mean colour, as our feed has it, costs the same.
+        # torchvision pads with black by default; the mean colour, which walkback's feed uses, costs the same.
         self._fill = tuple(round(255 * value) for value in data.mean)
 
     def __len__(self) -> int:
@@ -60,9 +60,9 @@ class PerSample(TorchDataset[tuple[Tensor, int]]):
 
 
 def loader_batches(data: Dataset, workers: int, device: torch.device) -> DataLoader[Any]:
-    """A DataLoader of shuffled full batches; its workers stay between epochs, as is best for it."""
+    """A DataLoader of shuffled full batches; its workers persist between epochs, which is fastest."""
     return DataLoader(
-        PerSample(data),
+        PerSampleTransforms(data),
         BENCH_BATCH,
         shuffle=True,
         drop_last=True,
@@ -73,7 +73,7 @@ def loader_batches(data: Dataset, workers: int, device: torch.device) -> DataLoa
 
 
 def loader_epoch(loader: DataLoader[Any], use: Callable[[Any], object], device: torch.device) -> Callable[[], None]:
-    """One pass over the data, each batch taken to the device and used there."""
+    """A function that passes once over the data: moves each batch to the device and calls `use` with it."""
 
     def epoch() -> None:
         for x, y in loader:

@@ -1,4 +1,4 @@
-"""What a bench is asked and what it answers: rows of times and of their ratios to one base."""
+"""Options and results of benches. A result has rows of times and of their ratios to a baseline."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What a user may choose; a bench uses what it has a use for."""
+    """The options of `walkback bench`; a bench ignores those that do not apply to it."""
 
     repeats: int | None = None
-    """Timed rounds; None leaves it to the bench."""
+    """Timed rounds; None for the bench's default."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     quick: bool = False
-    """Tiny sizes and two rounds: to see that a bench runs, not how fast anything is."""
+    """Tiny sizes and two rounds, to test that a bench runs; the times mean nothing."""
     models: tuple[int, ...] = ()
-    """Fleet sizes; none leaves them to the bench."""
+    """Fleet sizes; empty for the bench's default."""
     methods: tuple[str, ...] = ()
-    """Methods to time; none leaves them to the bench."""
+    """Methods to time; empty for the bench's default."""
     archs: tuple[str, ...] = ()
-    """Architectures to time; none leaves them to the bench."""
-    hear: Callable[[str], None] = field(default=lambda what: None, compare=False)
-    """Told what is being timed now."""
+    """Architectures to time; empty for the bench's default."""
+    on_task: Callable[[str], None] = field(default=lambda name: None, compare=False)
+    """Called with the name of each task before it is timed."""
 
-    def rounds(self, usual: int) -> int:
+    def rounds(self, default: int) -> int:
+        """The number of timed rounds: the user's choice, 2 with `quick`, otherwise `default`."""
         if self.repeats is not None:
             return self.repeats
-        return 2 if self.quick else usual
+        return 2 if self.quick else default
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,28 @@ class Spread:
 
 @dataclass(frozen=True)
 class BenchTarget:
-    """What a median is held to."""
+    """A bound on a median: at most `most`, or at least `least`."""
 
     on: Literal["ms", "ratio", "second"]
+    """The field of the row that the target is for."""
     most: float | None = None
     least: float | None = None
 
 
 @dataclass(frozen=True)
 class BenchRow:
-    """One thing that was timed, or the reason why it was not."""
+    """One task that was timed, or the reason why it was not."""
 
     what: str
     ms: Spread | None = None
     ratio: Spread | None = None
-    """Taken within each round, so that a machine that slows down for a while does not enter it."""
+    """Computed within each round, so that a machine that slows down for a while does not affect it."""
     second: Spread | None = None
-    """A ratio to another base, which the result names."""
+    """A ratio to another baseline, which `BenchResult.second` names."""
     bars: tuple[BenchTarget, ...] = ()
+    """The targets; named `bars` in stored results."""
     reason: str = ""
+    """Why the task was not timed; empty where it was."""
 
     @staticmethod
     def of(
@@ -78,48 +82,51 @@ class BenchRow:
         bars: Sequence[BenchTarget] = (),
         second: Sequence[float] = (),
     ) -> BenchRow:
+        """A row from the seconds and ratios of each round."""
         other = Spread.of(second) if second else None
         return BenchRow(what, Spread.of([1e3 * value for value in seconds]), Spread.of(ratios), other, tuple(bars))
 
-    def holds(self, bar: BenchTarget) -> bool:
-        """Whether the median of what the bar is on keeps to it."""
-        spread: Spread = getattr(self, bar.on)
-        return (bar.most is None or spread.median <= bar.most) and (bar.least is None or spread.median >= bar.least)
+    def meets(self, target: BenchTarget) -> bool:
+        """Whether the median is within the target's bounds."""
+        median: float = getattr(self, target.on).median
+        return (target.most is None or median <= target.most) and (target.least is None or median >= target.least)
 
     @property
     def is_met(self) -> bool | None:
-        """Whether all bars hold; None where there is none."""
-        return all(map(self.holds, self.bars)) if self.bars else None
+        """Whether all targets are met; None where there is none."""
+        return all(map(self.meets, self.bars)) if self.bars else None
 
 
 @dataclass(frozen=True)
 class BenchResult:
+    """The result of one bench."""
+
     bench: str
     time: str
-    """What the milliseconds are of: "ms per step"."""
+    """Heading of the times, such as "ms per step"."""
     ratio: str
-    """What the ratio is: "x as fast"."""
+    """Heading of the ratios, such as "x as fast"."""
     repeats: int
     rows: tuple[BenchRow, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_share: bool = False
-    """Whether ratios are small parts of a whole, to be shown in percent."""
+    """Whether ratios are shares, shown in percent."""
     second: str = ""
-    """What the second ratio is, where rows have one: "bp steps"."""
+    """Heading of the second ratio, such as "bp steps"; empty where rows have none."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> BenchResult:
-        """Read back what `to_json` gave; keys that are not a result's (provenance) are left alone."""
-        values = {name: plain[name] for name in BenchResult.__dataclass_fields__}
-        values["rows"] = tuple(_row(row) for row in plain["rows"])
-        values["notes"] = tuple(plain["notes"])
+    def from_json(document: Mapping[str, Any]) -> BenchResult:
+        """Read the output of `to_json`; other keys (provenance) are ignored."""
+        values = {name: document[name] for name in BenchResult.__dataclass_fields__}
+        values["rows"] = tuple(_row(row) for row in document["rows"])
+        values["notes"] = tuple(document["notes"])
         return BenchResult(**values)
 
 
-def _row(plain: Mapping[str, Any]) -> BenchRow:
-    spreads = {name: Spread(**plain[name]) if plain[name] else None for name in ("ms", "ratio", "second")}
-    return BenchRow(**{**plain, **spreads, "bars": tuple(BenchTarget(**bar) for bar in plain["bars"])})
+def _row(document: Mapping[str, Any]) -> BenchRow:
+    spreads = {name: Spread(**document[name]) if document[name] else None for name in ("ms", "ratio", "second")}
+    return BenchRow(**{**document, **spreads, "bars": tuple(BenchTarget(**bar) for bar in document["bars"])})

@@ -1,4 +1,4 @@
-"""Time several things in turn, A B C, A B C, ..., so that whatever slows the machine slows all of them."""
+"""Time several tasks alternately, A B C, A B C, ..., so that whatever slows the machine slows all of them."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ def interleaved(
     tasks: Mapping[str, Callable[[], object]],
     repeats: int,
     device: torch.device,
-    hear: Callable[[str], None] = lambda what: None,
+    on_task: Callable[[str], None] = lambda name: None,
     at_least: float = 0.0,
 ) -> dict[str, list[float]]:
-    """Seconds of each task in each round. One more round comes first and is not counted: caches, tracing, capture.
+    """Seconds of each task in each of `repeats` rounds, after a warm-up round for caches, tracing and graph capture.
 
-    A task that is over in less than `at_least` seconds is done several times in a row, and the mean is what counts.
+    A task that takes less than `at_least` seconds is repeated within a round, and its mean time is recorded.
+    `on_task` is called with the name of each task before it is timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     was_collecting = gc.isenabled()
-    times: dict[str, int] = {}
+    repetitions: dict[str, int] = {}
     try:
         for name, task in tasks.items():
-            hear(name)
-            _seconds(task, 1, device)
-            times[name] = math.ceil(at_least / _seconds(task, 1, device)) if at_least else 1
+            on_task(name)
+            _mean_seconds(task, 1, device)
+            repetitions[name] = math.ceil(at_least / _mean_seconds(task, 1, device)) if at_least else 1
         for _ in range(repeats):
-            # Between rounds only: a collection costs more than some tasks.
+            # Collect garbage between rounds only: a collection costs more than some tasks.
             gc.collect()
             gc.disable()
             for name, task in tasks.items():
-                hear(name)
-                seconds[name].append(_seconds(task, times[name], device))
+                on_task(name)
+                seconds[name].append(_mean_seconds(task, repetitions[name], device))
     finally:
         (gc.enable if was_collecting else gc.disable)()
     return seconds
 
 
-def _seconds(task: Callable[[], object], times: int, device: torch.device) -> float:
+def _mean_seconds(task: Callable[[], object], repetitions: int, device: torch.device) -> float:
     synchronize(device)
     start = time.perf_counter()
-    for _ in range(times):
+    for _ in range(repetitions):
         task()
     synchronize(device)
-    return (time.perf_counter() - start) / times
+    return (time.perf_counter() - start) / repetitions
 
 
 def round_seconds(device: torch.device, quick: bool) -> float:
-    """How long a task is timed at once: on a GPU long enough that launching it is no part of the time."""
+    """The least seconds for which a task is timed in a round: on a GPU enough that launching it is negligible."""
     return 0.3 if device.type == "cuda" and not quick else 0.0

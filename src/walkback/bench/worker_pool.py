@@ -1,4 +1,4 @@
-"""Processes that train fleets side by side, an epoch whenever they are told to, as `walkback sweep` has them."""
+"""Worker processes that train fleets in parallel, one epoch per command, like those of `walkback sweep`."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ STOP = ""
 
 
 class WorkerPool:
-    """One process of one thread for each list of fleets; they wait between epochs. To be closed after use."""
+    """One single-threaded process for each list of fleets; they wait between epochs. Call `close` after use."""
 
     def __init__(self, shares: Sequence[Sequence[Sequence[ResolvedRun]]], data: Dataset):
-        # Not forked: a copy of a process whose threads are at work may never wake.
+        # Spawned, not forked: a fork of a process with running threads can deadlock.
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection[str, str]] = []
         self._processes = []
         for fleets in shares:
-            own, other = context.Pipe()
-            process = context.Process(target=_work, args=(other, fleets, data), daemon=True)
+            parent_end, child_end = context.Pipe()
+            process = context.Process(target=_work, args=(child_end, fleets, data), daemon=True)
             process.start()
-            other.close()
-            self._pipes.append(own)
+            child_end.close()
+            self._pipes.append(parent_end)
             self._processes.append(process)
 
     def epoch(self) -> None:
-        """One epoch of every fleet, each process doing its own one after the other."""
+        """Train every fleet for one epoch; each process trains its own fleets one after the other."""
         for pipe in self._pipes:
             pipe.send("train")
         for pipe in self._pipes:
             pipe.recv()
 
     def close(self) -> None:
-        # Told so: the end of a pipe alone is not seen while any process that was forked meanwhile still holds it.
+        """Stop the processes and wait until they have ended."""
+        # Send STOP: closing the pipe is not enough while a process that was forked meanwhile still holds it open.
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(STOP)
@@ -50,6 +51,7 @@ class WorkerPool:
 
 
 def _work(pipe: Connection[str, str], fleets: Sequence[Sequence[ResolvedRun]], data: Dataset) -> None:
+    """Train one epoch of all fleets for each message on the pipe, until STOP."""
     torch.set_num_threads(1)
     drivers = [Fleet(resolved_runs, data, torch.device("cpu")) for resolved_runs in fleets]
     try:
@@ -58,4 +60,4 @@ def _work(pipe: Connection[str, str], fleets: Sequence[Sequence[ResolvedRun]], d
                 driver.train_epoch(lambda _: None)
             pipe.send("done")
     except EOFError:
-        return  # Whoever told us when to train is gone.
+        return  # The parent process has ended.

@@ -1,1 +1,1 @@
-"""The commands. Nothing here imports torch before a command needs it."""
+"""The command line. torch is imported only when a command needs it."""

@@ -1,4 +1,4 @@
-"""The options of commands that judge, and the exit code a verdict gives."""
+"""Options shared by the commands that judge, and the exit code of each verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, InputError, unknown
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, unknown
+from walkback.core.settings import parse_pairs
 from walkback.judge.thresholds import DiagnosticThresholds
 
 if TYPE_CHECKING:
@@ -16,16 +17,24 @@ VERDICT_EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK,
 
 
 def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--protocol", choices=("three", "four"), default="three", help="edition that decides")
     parser.add_argument(
-        "--null", choices=("method_shell", "bp_shell"), default="method_shell", help="frozen baseline that decides"
+        "--protocol",
+        choices=("three", "four"),
+        default="three",
+        help="edition of the protocol that decides the verdict",
+    )
+    parser.add_argument(
+        "--null",
+        choices=("method_shell", "bp_shell"),
+        default="method_shell",
+        help="frozen baseline that decides check D3",
     )
     parser.add_argument(
         "--threshold",
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="other thresholds, such as g_norm_floor=8e-7 (`walkback explain D2` says what each is)",
+        help="thresholds to change, such as g_norm_floor=8e-7 (`walkback explain D2` names those of D2)",
     )
 
 
@@ -36,16 +45,10 @@ def judging_of(args: argparse.Namespace) -> JudgeOptions:
 
 
 def parse_thresholds(items: list[str]) -> DiagnosticThresholds:
-    """`g_norm_floor=8e-7` as thresholds; the others keep their defaults."""
+    """Thresholds with the given values, such as `g_norm_floor=8e-7`, and defaults for the others."""
     known = [field.name for field in fields(DiagnosticThresholds)]
-    chosen: dict[str, Any] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals or not value:
-            raise InputError(f"Cannot read --threshold {item}. Write key=value, such as g_norm_floor=8e-7.")
+    chosen: dict[str, Any] = {**parse_pairs(items, "--threshold", "key=value, such as g_norm_floor=8e-7")}
+    for key in chosen:
         if key not in known:
             raise unknown("threshold", key, known)
-        if key in chosen:
-            raise InputError(f"--threshold {key} is given twice. Give it once.")
-        chosen[key] = value
     return DiagnosticThresholds(**chosen)

@@ -1,4 +1,4 @@
-"""The `walkback` command: find the sub-command's file, run it, and turn errors into a sentence and an exit code."""
+"""The `walkback` command: run the file of a sub-command and turn errors into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMANDS = Catalog(kind="command", package="walkback.cli.commands", attribute="r
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with our exit code for mistakes, and without guessing at shortened options."""
+    """argparse with walkback's exit code for usage errors; abbreviated options are refused."""
 
     def __init__(self, *words: object, **named: object):
         super().__init__(*words, **{"allow_abbrev": False, **named})  # type: ignore[arg-type]
@@ -44,21 +44,23 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"walkback: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("\nwalkback: stopped. What was finished is kept; --resume goes on where there is one.", file=sys.stderr)
+        print(
+            "\nwalkback: interrupted. Finished runs are kept; continue with --resume where it exists.", file=sys.stderr
+        )
         return EXIT_UNFINISHED
     except BrokenPipeError:
-        # The reader (head, less) has gone: not an error.
-        _forget_stdout()
+        # The reader of the pipe (head, less) has closed it: not an error.
+        _discard_stdout()
         return 0
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         print(f"walkback: {error.strerror or error}{where}. Check the disk and the path.", file=sys.stderr)
-        _forget_stdout()
+        _discard_stdout()
         return EXIT_INPUT
 
 
-def _forget_stdout() -> None:
-    """Throw away what could not be printed, or Python would complain of it again at exit."""
+def _discard_stdout() -> None:
+    """Discard what could not be printed: Python flushes stdout at exit and would report the error again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -80,18 +82,20 @@ def _dispatch(given: list[str]) -> int:
     module.add_arguments(parser)
     try:
         args = parser.parse_args(rest)
-    except SystemExit as leaving:
-        return int(leaving.code or 0)
+    except SystemExit as stop:
+        return int(stop.code or 0)
     code: int = module.run(args)
     return code
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps a description's line breaks and shows defaults."""
+    """Keeps a description's line breaks and shows defaults that are not empty, lists as they are typed."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, False, ()) or "default" in (action.help or ""):
+        if action.default in (None, False, (), [], "") or "default" in (action.help or ""):
             return action.help
+        if isinstance(action.default, list | tuple):
+            return f"{action.help} (default: {' '.join(map(str, action.default))})"
         return super()._get_help_string(action)
 
 
@@ -105,12 +109,12 @@ def _help() -> str:
         "commands:",
         *(f"  {entry.name:<{width}} {entry.summary}" for entry in COMMANDS.entries()),
         "",
-        "`walkback COMMAND --help` tells more. Exit codes: 0 done, 1 walked back, 2 unfinished or inconclusive,",
+        "`walkback COMMAND --help` shows its options. Exit codes: 0 done, 1 walked back, 2 unfinished or inconclusive,",
         "3 usage or input error.",
     ]
     return "\n".join(lines)
 
 
 def entry() -> NoReturn:
-    """The console script."""
+    """Entry point of the console script."""
     sys.exit(main())

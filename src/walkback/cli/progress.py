@@ -1,4 +1,4 @@
-"""What a person watching a training command sees: the plan, a bar with the time left, and the table at the end."""
+"""Terminal output of the training commands: the plan, a progress bar and the table of results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.table import Table
 
 from walkback.runs.train_runs import ProgressListener, Result
 from walkback.training.planning.fleet_plan import FleetGroup, back_off_text
-from walkback.training.planning.load_balance import ALONE, Workers
+from walkback.training.planning.load_balance import ONE_WORKER, Workers
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
 class ProgressBar(ProgressListener):
-    """Prints the plan and keeps a progress bar, both on stderr; the bar only on a terminal."""
+    """Prints the plan and shows a progress bar, both on stderr; the bar only on a terminal."""
 
     def __init__(self, quiet: bool):
         self._quiet = quiet
@@ -28,8 +28,8 @@ class ProgressBar(ProgressListener):
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._groups: list[FleetGroup] = []
-        self._before = 0.0
-        """Steps done when the group was started."""
+        self._steps_before = 0.0
+        """Steps done before the present group was started."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         self._groups = list(groups)
@@ -45,15 +45,15 @@ class ProgressBar(ProgressListener):
         if self._progress and self._task is not None:
             number = self._groups.index(group) + 1
             self._progress.update(self._task, description=f"fleet {number}/{len(self._groups)}: {group.label}")
-            self._before = self._progress.tasks[self._task].completed
+            self._steps_before = self._progress.tasks[self._task].completed
 
     def backed_off(self, group: FleetGroup, parts: Sequence[FleetGroup], steps: int) -> None:
         self._console.print(back_off_text(group, parts))
-        place = self._groups.index(group)
-        self._groups[place : place + 1] = parts
+        index = self._groups.index(group)
+        self._groups[index : index + 1] = parts
         if self._progress and self._task is not None:
             total = (self._progress.tasks[self._task].total or 0) + steps
-            self._progress.update(self._task, completed=self._before, total=total)
+            self._progress.update(self._task, completed=self._steps_before, total=total)
 
     def stepped(self, steps: int) -> None:
         if self._progress and self._task is not None:
@@ -73,7 +73,7 @@ class ProgressBar(ProgressListener):
         self._progress.update(self._task, completed=done, description=f"measuring {name}")
 
     def resumed(self, group: FleetGroup, epoch: int) -> None:
-        self._console.print(f"{group.label}: going on after epoch {epoch}")
+        self._console.print(f"{group.label}: resuming after epoch {epoch}")
 
     def skipped(self, names: Sequence[str]) -> None:
         self._console.print(f"{len(names)} finished run{'s' if len(names) > 1 else ''} skipped")
@@ -84,7 +84,8 @@ class ProgressBar(ProgressListener):
             self._progress = None
 
 
-def plan_table(groups: Sequence[FleetGroup], workers: Workers = ALONE) -> Table:
+def plan_table(groups: Sequence[FleetGroup], workers: Workers = ONE_WORKER) -> Table:
+    """The plan: a row for each fleet; the title has the predicted time when `workers` share them."""
     runs = sum(len(group.resolved_runs) for group in groups)
     time = duration(workers.seconds(groups))
     where = f" in {workers.count} processes" if workers.count > 1 else ""
@@ -104,10 +105,10 @@ def plan_table(groups: Sequence[FleetGroup], workers: Workers = ALONE) -> Table:
     return table
 
 
-def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = ALONE) -> None:
-    """What `--dry-run` prints: a table, or an object for each fleet."""
+def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = ONE_WORKER) -> None:
+    """Print what `--dry-run` shows: a table, or a JSON object for each fleet."""
     if not as_json:
-        nothing = "Nothing is left to train: every run is finished."
+        nothing = "Nothing to train: every run is finished."
         Console(highlight=False).print(plan_table(groups, workers) if groups else nothing)
         return
     for group in groups:
@@ -115,6 +116,7 @@ def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = A
 
 
 def result_table(results: Sequence[Result]) -> Table:
+    """A row for each run, with its test accuracy."""
     table = Table(title="Test accuracy after the last epoch", title_justify="left", box=None)
     table.add_column("method", overflow="fold")
     for heading in ("seed", "test acc", "seconds"):
@@ -127,12 +129,13 @@ def result_table(results: Sequence[Result]) -> Table:
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, for what has passed."""
+    """Elapsed time as minutes and seconds (`3:07`)."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
 
 def duration(seconds: float) -> str:
+    """A predicted time, rounded, in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

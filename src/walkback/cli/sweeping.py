@@ -1,4 +1,4 @@
-"""What a person watching a sweep sees: the plan, a bar of jobs, and a line for whatever goes wrong."""
+"""Terminal output of sweeps: the plan, a progress bar of jobs, and a line for each problem."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from walkback.cli.progress import clock, plan_table
 from walkback.sweeping.sweep import SweepListener
 from walkback.training.planning.fleet_plan import FleetGroup
-from walkback.training.planning.load_balance import ALONE, Workers
+from walkback.training.planning.load_balance import ONE_WORKER, Workers
 
 
 class SweepProgressBar(SweepListener):
-    """Prints on stderr; the bar only on a terminal."""
+    """Prints the progress of a sweep on stderr; the bar only on a terminal."""
 
-    def __init__(self, quiet: bool, workers: Workers = ALONE):
-        """`workers` are those that jobs are given to."""
+    def __init__(self, quiet: bool, workers: Workers = ONE_WORKER):
+        """`workers` are the processes that share the jobs; the plan's time depends on them."""
         self._workers = workers
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._shows_bar = not quiet and sys.stderr.isatty()
@@ -46,13 +46,13 @@ class SweepProgressBar(SweepListener):
         self._advance()
 
     def lost(self, job: int, reason: str, tries_left: int) -> None:
-        again = f"trying again ({tries_left} tr{'y' if tries_left == 1 else 'ies'} left)"
-        self._console.print(f"{self._name(job)}: its worker was lost: {reason}; {again}", markup=False)
+        retry = f"retrying ({tries_left} tr{'y' if tries_left == 1 else 'ies'} left)"
+        self._console.print(f"{self._name(job)}: its worker was lost: {reason}; {retry}", markup=False)
 
     def failed(self, job: int, reason: str) -> None:
         self._advance()
 
-    def said(self, job: int, note: str) -> None:
+    def noted(self, job: int, note: str) -> None:
         self._console.print(f"{self._name(job)}: {note}", markup=False)
 
     def close(self) -> None:

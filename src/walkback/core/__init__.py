@@ -1,1 +1,1 @@
-"""What every room stands on: errors, names, randomness, configuration. No torch is imported here."""
+"""Shared foundations: errors, catalogs, settings, configuration, random streams, files. Imports no torch."""

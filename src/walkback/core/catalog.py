@@ -1,8 +1,7 @@
-"""The file-name catalog: one thing is one file, and the file's name is its registered name.
+"""Catalogs: packages with one module per item (a rule, a network, ...), registered under the module's file name.
 
-A catalog is a package in which each module defines one thing (a rule, a network, ...). Nothing is imported until a
-thing is asked for by name, and listings read docstrings from the source, so that `walkback ls` needs no torch.
-Other packages add theirs through entry points of the group `walkback.<plural>`.
+A module is imported only when its item is requested by name. Listings read docstrings from the source files, so that
+`walkback ls` needs no torch. Other packages add items through entry points of the group `walkback.<plural>`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from walkback.core.plugins import registered
 
 @dataclass(frozen=True)
 class Entry:
-    """What a listing says of one thing: read from its module's docstring, without importing it."""
+    """One line of a listing, read from the module's docstring without importing the module."""
 
     name: str
     module: str
@@ -33,9 +32,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All things of one kind, by name.
+    """All items of one kind, by name.
 
-    Each module of `package` binds its thing to the attribute `attribute`.
+    Each module of `package` binds its item to the attribute `attribute`; `group` is the entry point group for items of
+    other packages, and `kind` names an item in messages.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Catalog:
         return sorted(self._modules())
 
     def get(self, name: str) -> Any:
-        """The thing called `name`, importing its module now."""
+        """Import the module registered as `name` and return its item."""
         module = self.module(name)
         if not hasattr(module, self.attribute):
             raise InputError(
@@ -57,7 +57,7 @@ class Catalog:
         return getattr(module, self.attribute)
 
     def module(self, name: str) -> ModuleType:
-        """The module that defines the thing called `name`, imported now."""
+        """Import and return the module registered as `name`."""
         modules = self._modules()
         if name not in modules:
             raise unknown(self.kind, name, modules)
@@ -75,12 +75,13 @@ class Catalog:
         return [describe_module(name, module) for name, module in sorted(self._modules().items())]
 
     def _modules(self) -> dict[str, str]:
-        return _modules_of(self.package, self.group)
+        return _module_names(self.package, self.group)
 
 
 @cache
-def _modules_of(package: str, group: str) -> dict[str, str]:
-    folder = Path(_origin(package)).parent
+def _module_names(package: str, group: str) -> dict[str, str]:
+    """Map each registered name to its module: those of `package`, then those that other packages register."""
+    folder = Path(_source_file(package)).parent
     own = {path.stem: f"{package}.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
     others: dict[str, str] = {}
     for point in registered(group):
@@ -100,17 +101,18 @@ def _modules_of(package: str, group: str) -> dict[str, str]:
 
 
 def describe_module(name: str, module: str) -> Entry:
-    """Read a module's docstring from its source: first sentence, then its "Key: value" lines."""
-    source = Path(_origin(module)).read_text(encoding="utf-8")
+    """Read a module's docstring from its source: the first line, then the "Key: value" lines."""
+    source = Path(_source_file(module)).read_text(encoding="utf-8")
     lines = (ast.get_docstring(ast.parse(source)) or "").splitlines()
     facts = dict(line.split(": ", 1) for line in lines[1:] if ": " in line and line.split(": ", 1)[0].isalpha())
     return Entry(name, module, lines[0].strip() if lines else "", facts)
 
 
-def _origin(module: str) -> str:
+def _source_file(module: str) -> str:
+    """The path of a module's source file, without importing the module."""
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # The package above it is gone, too.
+    except ModuleNotFoundError:  # The parent package is missing, too.
         spec = None
     if spec is None or spec.origin is None:
         raise InputError(f"The module '{module}' cannot be found. Is the package that registers it still installed?")

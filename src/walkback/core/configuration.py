@@ -1,4 +1,4 @@
-"""The configuration of one run: everything that decides its numbers, and nothing else."""
+"""The configuration of one run: every setting that affects its numbers, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any, Literal
 from walkback.core.errors import InputError
 from walkback.core.settings import Spec, build_settings, convert, require_above, require_at_least
 
-_SHELLS = ("none", "bp", "method")
-
 
 @dataclass(frozen=True)
 class SharedOptions:
-    """What is done to a method beside its rule: settings that every rule shares."""
+    """Settings of a method that all rules share."""
 
     shell: Literal["none", "bp", "method"] = "none"
-    """Freeze the blocks at their random initialisation and train only stem, norm and head: by the method's own credit
-    (`method`), or by backprop (`bp`, the same thing for the rule bp and meant for it alone)."""
+    """The frozen baseline: keep the blocks at their random initialisation and train only stem, norm and head. `method`
+    trains them by the method's own credit, `bp` by backprop; `bp` is accepted for the rule bp only, where both are the
+    same."""
     site: Literal["output", "input"] = "output"
-    """Which state's credit a block gets: the one its branch lands on, or the one it starts from (as the papers do)."""
+    """Which credit trains a block: that of its output state, or that of its input state (as in the papers)."""
     penalty: float = 0.0
-    """Residual penalty: adds penalty * sum_j f[j]^2 to a block's local loss."""
+    """Residual penalty: adds penalty * sum_j f[j]^2 to a block's local loss, f the output of its branch."""
     penalty_reduction: Literal["sum", "mean"] = "sum"
     """Whether the penalty sums or averages over features."""
 
@@ -34,7 +33,7 @@ class SharedOptions:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One model's training, before defaults are filled in (see `training.recipe`)."""
+    """The settings of one training run; `training.resolved_run.resolve` fills in the defaults."""
 
     method: Spec = field(default_factory=lambda: Spec("bp"))
     arch: Spec = field(default_factory=lambda: Spec("resmlp"))
@@ -47,8 +46,8 @@ class RunConfig:
     augment: Literal["auto", "none", "crop_flip", "crop_flip_black"] = "auto"
     """`auto` is `crop_flip` (random crop and flip) on images and nothing on vectors."""
     dtype: Literal["float32", "float64", "tf32"] = "float32"
-    """`tf32` is float32 whose products, on a GPU and in training steps alone, round their factors to ten bits: looks at
-    a model are float32's all the same."""
+    """`tf32` is float32 with TF32 matrix products (factors rounded to ten bits) in training steps on a GPU; measuring a
+    model uses full float32 products."""
 
     def __post_init__(self) -> None:
         require_at_least(self.seed, 0, "seed")
@@ -58,43 +57,45 @@ class RunConfig:
         require_at_least(self.weight_decay, 0, "weight_decay")
 
     def to_json(self) -> dict[str, Any]:
-        plain = asdict(self)
+        document = asdict(self)
         for part in PARTS:
             spec: Spec = getattr(self, part)
-            plain[part] = {"name": spec.name, **spec.settings}
-        return plain
+            document[part] = {"name": spec.name, **spec.settings}
+        return document
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> RunConfig:
-        values = dict(plain)
+    def from_json(document: Mapping[str, Any]) -> RunConfig:
+        values = dict(document)
         for part in PARTS:
             if part in values:
                 given = values.pop(part)
                 if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
                     raise InputError(f"The config's '{part}' is {given!r}; expected an object with a 'name'.")
                 values[part] = Spec(given["name"], {k: v for k, v in given.items() if k != "name"})
-        choices = {part: values.pop(part) for part in PARTS if part in values}
+        specs = {part: values.pop(part) for part in PARTS if part in values}
         base = build_settings(RunConfig, values, "the run")
-        return RunConfig(**(_shallow(base) | choices))
+        return RunConfig(**(_field_values(base) | specs))
 
     def digest(self) -> str:
-        """Names the configuration; taken of the filled-in form, so that a spelled-out default changes nothing."""
+        """sha256 of the JSON form. Runs use the digest of the resolved configuration, so that writing out a default
+        does not change it."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
 
 PARTS = ("method", "arch", "data")
-"""The fields that name a thing from a catalog."""
+"""The fields that name an item of a catalog."""
 
 
-def _shallow(config: RunConfig) -> dict[str, Any]:
+def _field_values(config: RunConfig) -> dict[str, Any]:
+    """The fields by name; unlike `asdict`, nested dataclasses stay as they are."""
     return {f.name: getattr(config, f.name) for f in fields(config)}
 
 
 def grid(
     methods: str | Sequence[str] = "bp",
     *,
-    arch: str = "resmlp",
-    data: str = "prototypes",
+    arch: str | Spec = "resmlp",
+    data: str | Spec = "prototypes",
     seeds: int | Sequence[int] = 42,
     **settings: Any,
 ) -> list[RunConfig]:

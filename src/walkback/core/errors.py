@@ -1,4 +1,4 @@
-"""The errors a user may see. Each carries the exit code of the command that raised it."""
+"""Errors shown to users. Each class has the exit code that the command line returns for it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ EXIT_INPUT = 3
 
 
 class WalkbackError(Exception):
-    """A sentence for the user: what was got, what was expected, what to do next."""
+    """Base of all errors shown to users. The message says what was got, what was expected and what to do next."""
 
     exit_code = EXIT_UNFINISHED
 
 
 class InputError(WalkbackError):
-    """The user's input, files or disk are at fault; nothing was changed."""
+    """The cause is the user's input, files or disk; nothing was changed."""
 
     exit_code = EXIT_INPUT
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
-    """The error for a name that is not known: "Unknown method 'dff'. Did you mean 'dfa'? Known: ..."."""
+    """Make the error for a name that is not in `known`: "Unknown method 'dff'. Did you mean 'dfa'? Known: ..."."""
     names = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean '{close[0]}'?" if close else ""

@@ -1,4 +1,4 @@
-"""Writing files so that a kill, a full disk or a second process loses nothing."""
+"""Atomic file writes: a killed process, a full disk or a second writer loses no data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _ADVICE = {
 
 @contextmanager
 def friendly_os_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn an operating-system error about `path`, or that it is no text, into a sentence for the user."""
+    """Re-raise operating-system and UTF-8 decoding errors about `path` as an InputError that says what to do.
+
+    `doing` is the verb of the message, as in "Could not write PATH".
+    """
     try:
         yield
     except UnicodeDecodeError as error:
@@ -37,7 +40,7 @@ def friendly_os_errors(path: Path, doing: str) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`, or leave it as it was: temporary file, fsync, rename, fsync of the folder."""
+    """Replace the contents of `path`, or leave it unchanged: temporary file, fsync, rename, fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with friendly_os_errors(path, "write"):
         try:
@@ -54,14 +57,14 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def drop_leftovers(path: Path) -> None:
-    """Remove what writes of `path` left behind that were killed."""
+    """Remove the temporary files of `path` that killed writes left behind."""
     with friendly_os_errors(path, "clean up"):
         for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             leftover.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:
-    """Force a file or folder to the disk, so that a power cut cannot leave a renamed but empty one."""
+    """fsync a file or folder, so that a power failure cannot leave a renamed but empty file."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open a folder for this.
         return
     descriptor = os.open(path, os.O_RDONLY)

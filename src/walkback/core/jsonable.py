@@ -1,4 +1,4 @@
-"""Values as JSON holds them."""
+"""Conversion of Python values to what JSON can hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def jsonable(value: Any) -> Any:
-    """A value as JSON holds it: floats that are not finite become null, anything unknown its text."""
+    """Convert `value` to JSON types: floats that are not finite become None, objects of other types their `str`."""
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -6,5 +6,5 @@ import os
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

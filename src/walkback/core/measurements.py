@@ -1,9 +1,9 @@
-"""The numbers taken of one model: named float64 arrays with known axes, and a few facts in words.
+"""The measurements of one model: named float64 arrays with known axes, and a dictionary of facts.
 
-They are all that is kept of a measurement. Flags, verdicts, tables and figures are functions of them, so thresholds can
-be changed and pages redrawn without the model.
+Nothing else is stored. Flags, verdicts, tables and figures are computed from them, so thresholds can be changed and
+pages rewritten without the model.
 
-Axes: `layer` runs over the hidden states h_0..h_L, `sample` over the evaluation samples in the order they were given,
+Axes: `layer` runs over the hidden states h_0..h_L, `sample` over the evaluation samples in the given order,
 `test sample` over a stored run's whole test set, `group` over disjoint groups of 128 samples, `pair` over pairs of
 groups, `draw` over random draws, `block` over the blocks, `leaf` over the parameters that the facts name as `leaves`.
 
@@ -33,17 +33,17 @@ GROUP = 128
 Array = NDArray[np.float64]
 
 AXES: dict[str, tuple[str, ...]] = {
-    # Per-sample L2 norm of the (pooled) hidden state.
+    # L2 norm of each sample's (pooled) hidden state.
     "hidden_norm": ("layer", "sample"),
-    # The same over all tokens, where only the cls token is read: at h_0 that one is the same for every sample.
+    # The same over all tokens, for networks whose head reads the cls token only: at h_0 cls is equal for all samples.
     "hidden_norm_all": ("layer", "sample"),
-    # Norm of what a block adds to the stream, h_l+1 - h_l; not where states differ in shape.
+    # Norm of h_l+1 - h_l, the block's residual branch; absent where states differ in shape.
     "branch_norm": ("block", "sample"),
-    # Of a stored run's parameters, one by one: norm before training, norm now, and norm of the difference.
+    # For each parameter of a stored run: norm before training, norm now, and norm of the difference.
     "weight_first": ("leaf",),
     "weight_last": ("leaf",),
     "weight_moved": ("leaf",),
-    # Norm of the gradient of the sample's own loss (sum scale), as the model's own precision gives it.
+    # Norm of the gradient of the sample's own loss (sum scale), in the model's own precision.
     "grad_norm": ("layer", "sample"),
     # The same from the float64 replay of the same weights and samples.
     "grad_norm64": ("layer", "sample"),
@@ -65,23 +65,23 @@ AXES: dict[str, tuple[str, ...]] = {
     "credit_dot": ("layer", "sample"),
     # cos of the credit in the model's own precision with its float64 replay.
     "credit_cos64": ("layer", "sample"),
-    # What plain F.cosine_similarity says on the mean-loss scale of 128 samples, with its clamp at 1e-8.
+    # Plain F.cosine_similarity on the mean-loss scale of 128 samples, with its clamp at 1e-8.
     "credit_cos_clamped": ("layer", "sample"),
     # Cosine of the group-mean credit with the group-mean gradient.
     "credit_group_cos": ("layer", "group"),
-    # Standard deviation of the mean cosine when the layer's credit is turned by one Haar-random rotation (exact).
+    # Standard deviation of the mean cosine under one Haar-random rotation of the layer's credit (exact).
     "null_haar_std": ("layer",),
-    # Mean cosine of each layer under freshly drawn feedback, where the rule has any.
+    # Mean cosine of each layer under freshly drawn feedback, for rules that have feedback.
     "null_fresh": ("layer", "draw"),
     # Finite steps (`functional.npz`). Perturbation correlation: Pearson, over a sample's random directions v, of the
     # loss's central difference along v with <a, v>; over all samples and directions at once; by a one-sided difference.
     "rho": ("layer", "sample"),
     "rho_pooled": ("layer",),
     "rho_one_sided": ("layer", "sample"),
-    # Its controls on the same differences: with the true gradient for a, and with a random vector for a.
+    # Controls of rho on the same differences: with the true gradient in place of a, and with a random vector.
     "rho_gradient": ("layer", "sample"),
     "rho_random": ("layer", "sample"),
-    # Change of the sample's loss after a step of a fixed share of |h| against the credit, and against the gradient.
+    # Change of the sample's loss after a step against the credit, and against the gradient, of a fixed share of |h|.
     "nudge_credit": ("layer", "sample"),
     "nudge_gradient": ("layer", "sample"),
 }
@@ -89,13 +89,13 @@ AXES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of one model."""
+    """The measurements of one model: arrays by name (see `AXES`) and facts."""
 
     arrays: Mapping[str, Array]
     facts: Mapping[str, Any] = field(default_factory=dict)
     """`layers`, `samples`, `groups`, `dtype`, `pool`, `site` (output, input or null), `labels` (for each layer: exact,
     asymptotic, fitted or none; null without a credit), `sample_hash`, `found` and `skipped` (sentences); `rounded_bits`
-    where they were rounded."""
+    if the arrays were rounded."""
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
@@ -105,7 +105,7 @@ class Measurements:
                 raise InputError(f"The measurement '{name}' has {array.ndim} axes; expected {AXES[name]} in float64.")
 
     def get(self, name: str) -> Array | None:
-        """The array, or None where it was not measured."""
+        """The array called `name`, or None if it was not measured."""
         return self.arrays.get(name)
 
     @property
@@ -114,12 +114,12 @@ class Measurements:
         return int(self.facts["layers"]) - 1
 
     def rounded(self, bits: int) -> Measurements:
-        """The same with so many significant bits, which its facts say."""
+        """A copy with all arrays rounded to `bits` significant bits; the fact `rounded_bits` records it."""
         arrays = {name: round_to(array, bits) for name, array in self.arrays.items()}
         return Measurements(arrays, {**self.facts, "rounded_bits": min(bits, self.facts.get("rounded_bits", bits))})
 
     def equals(self, other: Measurements) -> bool:
-        """Whether both hold the same numbers and facts."""
+        """Whether both have the same arrays (NaN equals NaN) and facts."""
         if self.facts != other.facts or self.arrays.keys() != other.arrays.keys():
             return False
         return all(np.array_equal(array, other.arrays[name], equal_nan=True) for name, array in self.arrays.items())
@@ -127,19 +127,20 @@ class Measurements:
     def save(self, path: Path, narrow: bool = False) -> None:
         """Write `measurements.npz`: named arrays, and the facts as JSON bytes; no pickle.
 
-        The same measurements give the same bytes: numpy stamps no time. With `narrow` each array has the smallest type
-        that holds its values exactly; `load` gives float64 again.
+        The same measurements give the same bytes, since numpy writes no time stamp. With `narrow`, each array is stored
+        in the smallest type that holds its values exactly; `load` converts back to float64.
         """
         buffer = io.BytesIO()
         facts = np.frombuffer(json.dumps(dict(self.facts)).encode(), dtype=np.uint8)
-        arrays = {name: _narrowed(array) if narrow else array for name, array in self.arrays.items()}
+        arrays = {name: _smallest_exact_type(array) if narrow else array for name, array in self.arrays.items()}
         np.savez_compressed(buffer, **arrays, facts=facts)  # type: ignore[arg-type]
         write_atomic(path, buffer.getvalue())
 
     @staticmethod
     def load(path: Path) -> Measurements:
+        """Read a file written by `save`."""
         try:
-            # Opened here: numpy would leave a file open that is cut off.
+            # Opened here, because numpy leaves a truncated file open.
             with friendly_os_errors(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 found = {name: stored[name] for name in stored.files}
             facts = json.loads(found.pop("facts").tobytes())
@@ -150,14 +151,14 @@ class Measurements:
 
 
 def round_to(array: Array, bits: int) -> Array:
-    """The nearest numbers with so many significant bits; what is not finite, or would become so, stays as it is."""
+    """Round to `bits` significant bits; values that are not finite, or would become infinite, stay unchanged."""
     parts, powers = np.frexp(array)
     with np.errstate(over="ignore"):
         near: Array = np.ldexp(np.rint(np.ldexp(parts, bits)), powers - bits)
     return np.where(np.isfinite(near), near, array)
 
 
-def _narrowed(array: Array) -> NDArray[Any]:
+def _smallest_exact_type(array: Array) -> NDArray[Any]:
     if np.all((array == 0) | (array == 1)) and not np.signbit(array).any():
         return array.astype(np.uint8)
     with np.errstate(over="ignore", under="ignore"):

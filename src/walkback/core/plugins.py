@@ -1,6 +1,6 @@
-"""Entry points: how other packages, walkback_papers among them, add commands, rules, networks, studies and the like.
+"""Entry points, through which other packages (walkback_papers among them) add commands, rules, networks, studies, ...
 
-An entry point has a group (`walkback.rules`), a name and a module, with an attribute where the group asks for one.
+An entry point has a group (`walkback.rules`), a name and a module, and an attribute of it where the group needs one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from walkback.core.errors import InputError, unknown
 
 @cache
 def registered(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of one group, of every installed package.
+    """The entry points of one group, from all installed packages.
 
-    A checkout that is not installed, or was installed before its pyproject.toml changed, has no metadata or old ones.
-    There walkback's own entry points are read from pyproject.toml.
+    In a checkout, walkback's own entry points are read from pyproject.toml: installed metadata is missing or outdated
+    if the checkout was not installed, or was installed before pyproject.toml changed.
     """
     own = _checkout_entry_points()
     installed = entry_points(group=group)
@@ -31,7 +31,7 @@ def registered(group: str) -> tuple[EntryPoint, ...]:
 
 
 def load_registered(group: str, kind: str, name: str) -> Any:
-    """The object that is registered under `name`, imported now. `kind` names it in messages."""
+    """Import and return the object registered as `name`; `kind` names it in messages."""
     known = {point.name: point for point in registered(group)}
     if name not in known:
         raise unknown(kind, name, known)

@@ -1,8 +1,8 @@
-"""Named random streams: one seed, one generator for each purpose, no hidden randomness.
+"""Named random streams: a separate generator for each seed and purpose, no global random state.
 
-A stream is named by (seed, purpose, counters): the same name gives the same bits whatever else was drawn before, in
-whatever fleet the model is trained. That is also why a run resumes exactly without storing generator states: a stream
-that depends on time carries the epoch in its name.
+A stream is named by (seed, purpose, counters). The same name gives the same bits, independently of earlier draws and of
+the fleet in which a model is trained. Streams used during training have the epoch in their name, so a run resumes
+exactly without stored generator states.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def stream_seed(seed: int, purpose: str, *counters: int) -> int:
-    """A 63-bit seed that depends on every part of the name and on nothing else."""
+    """A 63-bit seed derived from the stream's name alone."""
     name = ":".join(["walkback", str(seed), purpose, *map(str, counters)])
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, purpose: str, *counters: int) -> torch.Generator:
-    """The CPU generator of that name. Draws are made on the CPU so that every device sees the same bits."""
+    """The CPU generator of a stream. Draws are made on the CPU so that all devices get the same bits."""
     import torch
 
     return torch.Generator().manual_seed(stream_seed(seed, purpose, *counters))

@@ -1,7 +1,7 @@
 """Settings from text: `name:key=value,key=value`, checked against the fields of a frozen dataclass.
 
-Every rule, network and data set is a frozen dataclass that is its own configuration, so one checker serves them all:
-unknown keys get a suggestion, values are converted to the field's type or refused with a sentence.
+Every rule, network and data set is a frozen dataclass whose fields are its settings, so the same code checks all of
+them: unknown keys raise an error with a suggestion, values are converted to the field's type or raise an error.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from walkback.core.errors import InputError, unknown
 
 Scalar = bool | int | float | str
 T = TypeVar("T")
+_OMITTED_AT_DEFAULT = "omitted_at_default"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,32 +29,43 @@ class Spec:
     settings: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def parse(text: str) -> Spec:
-        """Read `dfa`, `dfa:scale=unit_error` or `dfa:scale=unit_error,shell=method`."""
+    def parse(text: str | Spec) -> Spec:
+        """Read `dfa`, `dfa:scale=unit_error` or `dfa:scale=unit_error,shell=method`; a Spec is returned unchanged."""
+        if isinstance(text, Spec):
+            return text
         name, _, rest = text.partition(":")
-        settings: dict[str, Scalar] = {}
-        for item in filter(None, rest.split(",")):
-            key, equals, value = item.partition("=")
-            if not equals or not key or not value:
-                raise InputError(f"Cannot read '{item}' in '{text}'. Write name:key=value,key=value.")
-            if key in settings:
-                raise InputError(f"The setting '{key}' is given twice in '{text}'. Give it once.")
-            settings[key] = value
+        settings = parse_pairs(filter(None, rest.split(",")), f"'{text}'", "name:key=value,key=value")
         if not name:
             raise InputError(f"Cannot read '{text}': the name before ':' is missing.")
         return Spec(name, settings)
 
     def __str__(self) -> str:
-        settings = ",".join(f"{key}={_plain(value)}" for key, value in self.settings.items())
+        settings = ",".join(f"{key}={_format_value(value)}" for key, value in self.settings.items())
         return f"{self.name}:{settings}" if settings else self.name
 
 
-def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given: Any) -> T:
-    """Make the dataclass `cls` from settings and from fields that are not the user's to set.
+def parse_pairs(items: Iterable[str], what: str, form: str) -> dict[str, str]:
+    """Read texts such as `lr=0.01` into a dict, and refuse other texts and repeated keys.
 
-    `what` names the thing in error messages ("the method 'dfa'").
+    `what` says in messages where the items were given (`--set`), `form` how to write them (`key=value`).
     """
-    hints = hints_of(cls)  # type: ignore[arg-type]  # Every class is hashable, whatever its metaclass says.
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key or not value:
+            raise InputError(f"Cannot read '{item}' in {what}. Write {form}.")
+        if key in pairs:
+            raise InputError(f"'{key}' is given twice in {what}. Give it once.")
+        pairs[key] = value
+    return pairs
+
+
+def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given: Any) -> T:
+    """Make the dataclass `cls` from the user's `settings` and from the fields `given`, which a user cannot set.
+
+    `what` names the object in error messages ("the method 'dfa'").
+    """
+    hints = hints_of(cls)  # type: ignore[arg-type]  # Classes are hashable; mypy cannot tell.
     names = [f.name for f in dataclasses.fields(cls) if f.name not in given]  # type: ignore[arg-type]
     for key in settings:
         if key not in names:
@@ -63,35 +75,39 @@ def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given
 
 @functools.cache
 def hints_of(cls: type) -> dict[str, Any]:
-    """The types of a class's fields: slow to find, and asked for thousands of times."""
+    """The types of a class's fields, cached: `get_type_hints` is slow and is called thousands of times."""
     return typing.get_type_hints(cls)
 
 
 def omitted_at_default(default: Any) -> Any:
-    """A setting that came when runs had been published: a configuration is without it where it has its default, so that
-    they keep their names."""
-    return dataclasses.field(default=default, metadata={"later": True})
+    """A dataclass field that configurations record only where it differs from its default.
+
+    For settings added after runs were published: those runs keep their digests and names.
+    """
+    return dataclasses.field(default=default, metadata={_OMITTED_AT_DEFAULT: True})
 
 
-def recorded_settings(thing: Any) -> dict[str, Any]:
-    """What a configuration keeps of a thing's settings."""
-    left_out = {f.name for f in dataclasses.fields(thing) if f.metadata.get("later")} - changed_settings(thing).keys()
-    return {name: value for name, value in all_settings(thing).items() if name not in left_out}
+def recorded_settings(instance: Any) -> dict[str, Any]:
+    """The settings that a configuration records: all but the `omitted_at_default` ones that have their default."""
+    omissible = {f.name for f in dataclasses.fields(instance) if f.metadata.get(_OMITTED_AT_DEFAULT)}
+    omitted = omissible - changed_settings(instance).keys()
+    return {name: value for name, value in all_settings(instance).items() if name not in omitted}
 
 
-def all_settings(thing: Any) -> dict[str, Any]:
-    """Every field of a dataclass that a user can set, by name."""
-    return {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.default is not dataclasses.MISSING}
+def all_settings(instance: Any) -> dict[str, Any]:
+    """All fields of a dataclass that a user can set (those with a default), by name."""
+    names = [f.name for f in dataclasses.fields(instance) if f.default is not dataclasses.MISSING]
+    return {name: getattr(instance, name) for name in names}
 
 
-def changed_settings(thing: Any) -> dict[str, Any]:
-    """Those of them that differ from their defaults."""
-    defaults = {f.name: f.default for f in dataclasses.fields(thing)}
-    return {name: value for name, value in all_settings(thing).items() if value != defaults[name]}
+def changed_settings(instance: Any) -> dict[str, Any]:
+    """The settings that differ from their defaults, by name."""
+    defaults = {f.name: f.default for f in dataclasses.fields(instance)}
+    return {name: value for name, value in all_settings(instance).items() if value != defaults[name]}
 
 
 def convert(value: Any, hint: Any, what: str) -> Any:
-    """`value`, from text where needed, as the annotated type; refuses with a sentence what does not fit."""
+    """Convert `value`, which may be text, to the annotated type `hint`; InputError if it does not fit."""
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
         if value not in choices:
@@ -145,18 +161,19 @@ def _to_float(value: Any, what: str) -> float:
 
 
 def require_at_least(value: float, least: float, what: str) -> None:
-    """Refuse a value under its smallest sensible one."""
+    """Raise InputError if `value` is below `least`."""
     if value < least:
         raise InputError(f"{what} is {value}; expected at least {least}.")
 
 
 def require_above(value: float, bound: float, what: str) -> None:
-    """Refuse a value that is not strictly above `bound`."""
+    """Raise InputError unless `value` is strictly above `bound`."""
     if not value > bound:
         raise InputError(f"{what} is {value}; expected more than {bound}.")
 
 
-def _plain(value: Scalar | None) -> str:
+def _format_value(value: Scalar | None) -> str:
+    """The text that `convert` reads back as the same value."""
     if isinstance(value, float):
         short = f"{value:g}"
         return short if float(short) == value else repr(value)

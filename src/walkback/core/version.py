@@ -1,3 +1,3 @@
-"""The one place that knows the version."""
+"""The version of walkback; defined here only."""
 
 __version__ = "0.9.0"

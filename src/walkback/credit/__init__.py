@@ -1,4 +1,4 @@
-"""Credit rules: how the credits a_0..a_L are made from one frozen forward pass."""
+"""Credit rules: they compute the credits a_0..a_L from one forward pass with constant parameters."""
 
 from walkback.core.catalog import Catalog
 

@@ -1,8 +1,8 @@
-"""What the two bridges share: states at unit size per sample, depth as a time, and one small MLP for all layers.
+"""Shared code of the two bridge rules: normalised states, depth as a time input, and one small MLP for all layers.
 
-Hidden states may grow to 1e8 while gradients shrink to 1e-9. A bridge therefore sees h / rms(h): its fit is the same
-whatever the states are multiplied by, and what it learns has no slope along h itself. Nor has the loss at a terminal
-LayerNorm; on a network without one, that component of the gradient is out of its reach.
+Hidden states may grow to 1e8 while gradients shrink to 1e-9. A bridge therefore gets h / rms(h) as input: its fit does
+not depend on the scale of the states, and its output has zero derivative along h. The loss below a terminal LayerNorm
+has zero derivative along h, too; on a network without one, a bridge cannot represent that component of the gradient.
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ from walkback.nets import layers
 from walkback.nets.network import Leaves, Network, named, part
 
 FITTED: Label = "fitted"
-"""The label of a top layer whose credit is learned from what is known exactly there."""
+"""The label of a top layer whose credit is fitted to targets that are known exactly there."""
 
 
 def root_mean_square(h: Tensor) -> Tensor:
-    """Each state's size [..., 1], made to be divided by: a zero state has size 1.
+    """Root mean square of each state [..., 1]; 1 for a zero state, so that it can be divided by.
 
-    The largest entry is taken out first, so that no square overflows or vanishes. It cancels: it may be held constant.
+    The state is divided by its largest entry before squaring, so that no square overflows or underflows. That factor
+    cancels, so it is treated as a constant in derivatives.
     """
-    largest = or_one(h.detach().abs().amax(-1, keepdim=True))
-    return largest * or_one((h / largest).square().mean(-1, keepdim=True)).sqrt()
+    largest = one_where_zero(h.detach().abs().amax(-1, keepdim=True))
+    return largest * one_where_zero((h / largest).square().mean(-1, keepdim=True)).sqrt()
 
 
 def normalised(h: Tensor) -> Tensor:
-    """Each state at root mean square 1; a zero state stays zero."""
+    """Each state divided by its root mean square; a zero state stays zero."""
     return h / root_mean_square(h)
 
 
-def or_one(size: Tensor) -> Tensor:
-    """Sizes as they are, however small, and 1 for what is exactly zero."""
+def one_where_zero(size: Tensor) -> Tensor:
+    """The sizes with exact zeros replaced by 1."""
     return torch.where(size > 0, size, 1.0)
 
 
-def times(net: Network, like: Tensor) -> Tensor:
-    """t_l = l / L of h_0..h_L, shaped to stand beside stacked states [L + 1, n, d]."""
+def layer_times(net: Network, like: Tensor) -> Tensor:
+    """t_l = l / L of h_0..h_L, shaped [L + 1, 1, 1] to broadcast with stacked states [L + 1, n, d]."""
     return torch.linspace(0, 1, net.depth + 1, dtype=like.dtype, device=like.device)[:, None, None]
 
 
-def init(inputs: int, outputs: int, width: int, generator: Generator) -> Leaves:
-    """Fresh learned leaves of an MLP with two hidden layers."""
+def init_mlp(inputs: int, outputs: int, width: int, generator: Generator) -> Leaves:
+    """Initial learned leaves of an MLP with two hidden layers."""
     sizes = {"first": (inputs, width), "second": (width, width), "out": (width, outputs)}
     leaves: Leaves = {}
     for name, (fan_in, fan_out) in sizes.items():
@@ -53,10 +54,10 @@ def init(inputs: int, outputs: int, width: int, generator: Generator) -> Leaves:
     return leaves
 
 
-def mlp(state: Leaves, h: Tensor, *beside: Tensor) -> Tensor:
-    """The MLP on h [..., n, d] and further features beside it, repeated for the samples or layers they lack."""
+def mlp(state: Leaves, h: Tensor, *extra: Tensor) -> Tensor:
+    """Apply the MLP to h [..., n, d] concatenated with `extra` features, broadcast over samples and layers."""
     shape = h.shape[:-1]
-    z = torch.cat([h, *(feature.expand(*shape, feature.shape[-1]) for feature in beside)], -1)
+    z = torch.cat([h, *(feature.expand(*shape, feature.shape[-1]) for feature in extra)], -1)
     for name in ("first", "second"):
         z = F.gelu(_linear(state, name, z))
     return _linear(state, "out", z)
@@ -68,10 +69,11 @@ def _linear(state: Leaves, name: str, x: Tensor) -> Tensor:
 
 
 def check_bridge(width: int, lr: float, method: str) -> None:
-    """Refuse sizes and rates that make no bridge."""
+    """Raise InputError unless width and learning rate are positive."""
     require_at_least(width, 1, f"width of {method}")
     require_above(lr, 0, f"bridge_lr of {method}")
 
 
-def refuses(net: Network) -> str | None:
+def bridge_refusal(net: Network) -> str | None:
+    """Why a bridge rule is not defined on this network; None if it is."""
     return None if net.kind == "vector" else "its bridge reads vectors, and the hidden states are not vectors"

@@ -1,4 +1,4 @@
-"""What rules share that project a signal from the classes straight to every layer: `dfa`, `sdfa`, `drtp`."""
+"""Shared base of the rules that project a signal [n, classes] directly to every layer: `dfa`, `sdfa`, `drtp`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class DirectRule(RandomFeedback):
-    """a_l = B_l^T signal, with B_l from N(0, 1) and fixed."""
+    """a_l = B_l^T signal, with fixed B_l drawn from N(0, 1)."""
 
     credit_tokens: CreditTokens = "broadcast"
 
     @abstractmethod
     def signal(self, trace: Trace) -> Tensor:
-        """What is projected [n, classes]; it has the sign of the loss gradient at the logits."""
+        """The projected signal [n, classes], with the sign of the loss gradient in the logits."""
 
     def refuses(self, net: Network) -> str | None:
         return refuses_tokens(net, self.credit_tokens, usual="broadcast")

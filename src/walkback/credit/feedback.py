@@ -1,4 +1,4 @@
-"""Random feedback: drawing it, applying it to states of every kind, and scaling the error that is fed back."""
+"""Random feedback matrices: drawing them, applying them to each kind of state, and scaling the fed-back error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from walkback.credit.rule import CreditRule, dynamic
 from walkback.nets.network import Network, StateKind
 
 CreditTokens = Literal["broadcast", "cls"]
-"""Where a projected error lands on token states: at every token divided by their number, or at the cls token alone."""
+"""Where a projected error is placed on token states: at every token, divided by their number, or at cls only."""
 
 
 def gaussian(shape: tuple[int, ...], std: float, generator: Generator) -> Tensor:
@@ -24,30 +24,30 @@ def gaussian(shape: tuple[int, ...], std: float, generator: Generator) -> Tensor
 
 @dataclass(frozen=True)
 class RandomFeedback(CreditRule):
-    """What rules share whose feedback is drawn once and kept."""
+    """Base of the rules whose random feedback is drawn once and stored in the rule's state."""
 
     b_scale: float = dynamic(1.0)
-    """Every feedback matrix is multiplied by it as it is drawn; a step finds it there."""
+    """Factor of all feedback matrices, applied when they are drawn; the stored state includes it."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.b_scale, Tensor):  # Inside a step it is one, and was checked before.
+        if not isinstance(self.b_scale, Tensor):  # Inside a step it is a tensor, and was checked before.
             require_above(self.b_scale, 0, "b_scale")
 
     def matrix(self, shape: tuple[int, ...], std: float, generator: Generator) -> Tensor:
-        """A feedback matrix; the draw itself does not depend on `b_scale`."""
+        """Draw a feedback matrix. `b_scale` multiplies it afterwards, so the random numbers do not depend on it."""
         return gaussian(shape, std, generator) * self.b_scale
 
 
 def mix(matrix: Tensor, credit: Tensor, kind: StateKind) -> Tensor:
-    """`matrix` [features, features] applied to a credit [n, *state_shape] at every token or position."""
+    """Apply `matrix` [features, features] to a credit [n, *state_shape] at every token or position."""
     if kind == "maps":
-        # Laid out as maps are: a convolution's pullback is several times slower on anything else.
+        # Contiguous in NCHW order: the backward pass of a convolution is several times slower on other layouts.
         return F.linear(credit.movedim(1, -1), matrix).movedim(-1, 1).contiguous()
     return F.linear(credit, matrix)
 
 
 def direct_shape(net: Network) -> tuple[int, int]:
-    """Size of a matrix that projects from the classes: to one token's vector, or to the whole flattened map."""
+    """Shape of a matrix that projects from the classes to one token's vector, or to the whole flattened map."""
     return net.classes, math.prod(net.state_shape) if net.kind == "maps" else net.features
 
 
@@ -63,24 +63,26 @@ def project(net: Network, error: Tensor, matrix: Tensor, tokens: CreditTokens) -
 
 
 def refuses_tokens(net: Network, tokens: str, usual: str) -> str | None:
-    """Why a rule with this `credit_tokens`, if it is not the `usual` one, is not defined on this network; None where it
-    is."""
+    """Why a rule with this `credit_tokens` is not defined on this network; None if it is.
+
+    Networks without tokens accept the default, `usual`, only.
+    """
     if tokens != usual and net.kind != "tokens":
         return f"credit_tokens={tokens} chooses among tokens, and the hidden states have none; leave it out"
     return None
 
 
 def without_credit(net: Network, tokens: CreditTokens) -> tuple[str, ...]:
-    """The leaves (prefixes) that a projected error never reaches: with `cls`, those behind the other tokens."""
+    """Prefixes of the leaves that a projected error does not reach: with `cls`, those behind the other tokens."""
     return net.patch_leaves if tokens == "cls" else ()
 
 
 def unit(error: Tensor) -> Tensor:
-    """Each sample's error at length 1; a zero error stays zero."""
+    """Each sample's error scaled to length 1; a zero error stays zero."""
     length = torch.linalg.vector_norm(error, dim=-1, keepdim=True)
     return torch.where(length > 0, error / torch.where(length > 0, length, 1.0), 0.0)
 
 
 def scaled(error: Tensor, is_unit: Tensor) -> Tensor:
-    """The error as it is (`is_unit` 0) or at unit length (1)."""
+    """The error unchanged (`is_unit` 0) or scaled to unit length (1)."""
     return torch.where(is_unit > 0, unit(error), error)

@@ -1,7 +1,7 @@
 """From credits to parameter gradients: the local losses.
 
-Block l: (1/n) sum_i [ <f_l(h_l)[i], a[i]> + penalty * sum_j f_l[i, j]^2 ], with h and a held constant.
-Stem: (1/n) sum_i <h_0[i], a_0[i]>. Head: the true mean loss at the held h_L.
+Block l: (1/n) sum_i [ <f_l(h_l)[i], a[i]> + penalty * sum_j f_l[i, j]^2 ], with h and a constant.
+Stem: (1/n) sum_i <h_0[i], a_0[i]>. Head: the true mean loss at constant h_L.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def gradients(
     penalty: Tensor | None,
     penalty_reduction: Literal["sum", "mean"],
 ) -> Leaves:
-    """The gradient of every local loss, by leaf name. `penalty` None means zero, and costs nothing."""
+    """The gradients of all local losses, by leaf name. `penalty` None means no penalty, without its computation."""
     found = named(trace.stem.leaves(credits[0]), "stem")
     for index, block in enumerate(trace.blocks):
         cotangent = credits[index + 1] if site == "output" else credits[index]

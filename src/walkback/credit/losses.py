@@ -1,4 +1,4 @@
-"""The per-sample loss formed so that a small change of it is not lost."""
+"""The per-sample loss in a form that keeps its relative precision when it is small."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 def sample_losses(logits: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy of each sample [n] from logits and one-hot targets [n, classes].
 
-    As softplus(logsumexp of the others - the label's logit): exact to rounding *relative to itself*, where
-    logsumexp - logit is only as exact as the logits are and says 0 on confident samples.
+    Computed as softplus(logsumexp of the others - the label's logit), whose rounding error is relative to the loss
+    itself. The error of logsumexp - logit is relative to the logits, and gives 0 on confident samples.
     """
     others = torch.where(target > 0, -torch.inf, logits).logsumexp(-1)
     margin = others - (logits * target).sum(-1)
-    # softplus as max(m, 0) + log1p(exp(-|m|)): torch's own turns into the identity above a threshold.
+    # softplus as max(m, 0) + log1p(exp(-|m|)): torch's own is the identity above a threshold.
     return F.relu(margin) + torch.log1p(torch.exp(-margin.abs()))

@@ -1,4 +1,4 @@
-"""Per-Linear feedback: a Linear whose way back uses a feedback matrix in place of its weight.
+"""Per-Linear feedback: a Linear whose backward pass uses a feedback matrix in place of its weight.
 
 On a residual network this differs from block-level feedback: the identity skip still transports credit exactly.
 """
@@ -34,11 +34,11 @@ class _FeedbackLinear(torch.autograd.Function):
 
 
 def feedback_linear(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor) -> Tensor:
-    """x W^T + b forward; the input's gradient is feedback @ grad, with feedback [fan_in, fan_out] in place of W^T."""
+    """x W^T + b; in the backward pass `feedback` [fan_in, fan_out] takes the place of W^T in the input's gradient."""
     result: Tensor = _FeedbackLinear.apply(x, weight, bias, feedback)  # type: ignore[no-untyped-call]
     return result
 
 
 def refuses_no_linears(net: Network) -> str | None:
-    """Why a per-Linear rule is not defined on this network; None where it is."""
+    """Why a per-Linear rule is not defined on this network; None if it is."""
     return None if net.block_linears else "its feedback goes through Linears, and the blocks have none"

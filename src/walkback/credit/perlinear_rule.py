@@ -1,7 +1,7 @@
-"""What all rules with per-Linear feedback share: the exact top credit, sent down with a feedback matrix per Linear.
+"""Shared base of the rules with per-Linear feedback: the exact top credit, sent back with a feedback matrix per Linear.
 
-The skips carry it exactly, the norms, activations and attention weights of a block send it back by their own
-derivatives, and each Linear of a block by the matrix the rule names in place of its transposed weight.
+The skips transport it exactly; the norms, activations and attention weights of a block use their own derivatives; each
+Linear of a block uses the rule's feedback matrix in place of its transposed weight.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from walkback.nets.network import Leaves, Linear, Network
 
 @dataclass(frozen=True)
 class PerLinearRule(CreditRule):
-    """Credit flows through a block from where its branch lands, so the credit a block gets is that of its output."""
+    """Credit enters a block at its output, so blocks are trained by the credit of their output state (site=output)."""
 
     sites = ("output",)
     through_blocks = True
 
     @abstractmethod
     def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
-        """The matrix [fan_in, fan_out] used on the way back in place of `weight` [fan_out, fan_in] transposed.
+        """The feedback matrix [fan_in, fan_out] that replaces the transpose of `weight` [fan_out, fan_in].
 
         `key` is the Linear's "block.name", as in `blocks.<key>.weight`.
         """

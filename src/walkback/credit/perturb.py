@@ -1,4 +1,4 @@
-"""What rules that shake the states share: the directions, the rest of the network above each state, the average."""
+"""Shared code of the rules that perturb hidden states: random directions, losses from given states, averages."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import torch
 from torch import Generator, Tensor
 
 from walkback.credit.losses import sample_losses
-from walkback.credit.rule import EACH
+from walkback.credit.rule import PER_SAMPLE
 from walkback.nets.network import Leaves, Network, part
 
-XI = f"{EACH}xi"
+XI = f"{PER_SAMPLE}xi"
 """Directions from N(0, I): [n, draws, L + 1, *state_shape]."""
 
 
 def directions(net: Network, batch: int, draws: int, generator: Generator) -> Leaves:
+    """The noise of one step: `draws` random directions for each sample and layer."""
     return {XI: torch.randn(batch, draws, net.depth + 1, *net.state_shape, generator=generator)}
 
 
 def perturbation_refusal(net: Network) -> str | None:
-    """Why a sample's loss as a function of its own states alone is not defined; None where it is."""
+    """Why a sample's loss is not a function of its own states alone on this network; None if it is."""
     if net.in_training() is net:
         return None
     return "in training its norms use the statistics of the batch, so a sample's loss is not its own states' alone"
 
 
 def losses_above(net: Network, params: Leaves, states: Sequence[Tensor], target: Tensor) -> tuple[Tensor, ...]:
-    """For each layer, the losses [m] of the rest of the network from states h_l [m, *state_shape] given for it.
+    """For each layer l, the losses [m] that the rest of the network gives for the states h_l [m, *state_shape].
 
-    What was started at lower layers goes through a block together with what starts there: one pass, not L + 1.
+    Rows started at lower layers pass each block together with those that start there: one forward pass, not L + 1.
     """
     rows = states[0]
     for index, fresh in enumerate(states[1:]):
@@ -39,5 +40,5 @@ def losses_above(net: Network, params: Leaves, states: Sequence[Tensor], target:
 
 
 def estimate(rates: Tensor, xi: Tensor) -> Tensor:
-    """The credit [n, *state_shape]: directions [n, draws, *state_shape] times the loss's rates along them, averaged."""
+    """The credit [n, *state_shape]: the mean over draws of direction `xi` [n, draws, *state_shape] times its rate."""
     return (rates.reshape(*xi.shape[:2], *(1,) * (xi.ndim - 2)) * xi).mean(1)

@@ -1,7 +1,7 @@
-"""What a credit rule is: a frozen bag of settings that makes the credits a_0..a_L from one trace.
+"""The credit rule interface: a frozen dataclass of settings that computes the credits a_0..a_L from one trace.
 
 A credit a_l is shaped like h_l, has the *sign of the gradient* (the update descends it) and *per-sample scale* (the
-gradient of the sample's own loss, not of a batch mean), so it does not depend on the batch it came in.
+gradient of the sample's own loss, not of a batch mean), so it does not depend on the rest of the batch.
 
 A rule is written for ONE model and vmapped over a fleet. It therefore never branches on tensor values, calls no
 `.item()` and draws no random numbers inside `credit`: noise is drawn by `draw`, outside the step, and passed in.
@@ -25,20 +25,20 @@ from walkback.nets.network import Leaves, Linear, Network, plain_linear
 Credits = tuple[Tensor, ...]
 Logs = dict[str, Tensor]
 Label = Literal["exact", "asymptotic", "fitted", "none"]
-"""How a layer's credit relates to the gradient by construction; an exact layer's cosine proves nothing."""
+"""How a layer's credit relates to the gradient by construction; a cosine of an exact layer is no evidence."""
 EXACT: Label = "exact"
 UNRELATED: Label = "none"
 
 LEARNED = "learned."
 """Leaves of a rule's state with this prefix are trained by the rule's own loss."""
-EACH = "each."
-"""Leaves of a step's noise with this prefix have one entry for each sample along their first axis."""
+PER_SAMPLE = "each."
+"""Leaves of a step's noise with this prefix have the samples as their first axis."""
 
 
 def dynamic(default: Any) -> Any:
-    """A field that may differ between the models of one fleet: inside a step it is a 0-d tensor.
+    """A dataclass field that may differ between the models of one fleet: inside a step it is a 0-d tensor.
 
-    Choices are passed as their index among the field's Literal values.
+    The values of a Literal field are passed as their index.
     """
     return dataclasses.field(default=default, metadata={"dynamic": True})
 
@@ -52,21 +52,21 @@ class CreditRule(ABC):
     through_blocks: ClassVar[bool] = False
     """Whether the rule pulls credit back through the blocks (and so needs their input pullbacks)."""
     fresh_is_null: ClassVar[bool] = True
-    """Whether a state drawn anew knows nothing of the weights, so that credit by it shows what chance gives."""
+    """Whether a freshly drawn state is independent of the weights, so that its credit serves as a chance level."""
 
     def init(self, net: Network, generator: Generator) -> Leaves:
-        """The rule's state for one model (feedback, bridges, mirrors), float32 on the CPU; empty where it has none."""
+        """The rule's initial state for one model (feedback, bridges), float32 on the CPU; empty if it has none."""
         return {}
 
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
-        """One step's noise for one model, on the CPU; empty where the rule needs none.
+        """One step's noise for one model, on the CPU; empty if the rule needs none.
 
-        What differs from sample to sample is named `each.*` and has the batch as its first axis.
+        Per-sample noise is named `each.*` and has the batch as its first axis.
         """
         return {}
 
     def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
-        """How each block's Linears are applied; rules with per-Linear feedback replace the way back here."""
+        """The functions that apply each block's Linears; per-Linear rules replace their backward pass here."""
         return [plain_linear] * net.depth
 
     @abstractmethod
@@ -76,23 +76,26 @@ class CreditRule(ABC):
     def own_loss(
         self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves
     ) -> tuple[Tensor, Logs] | None:
-        """The loss that trains the state's learned leaves, and scalars to log; None where nothing is learned."""
+        """The loss that trains the state's learned leaves, and scalars to log; None if there are none."""
         return None
 
     def after_update(self, state: Leaves, before: Leaves, after: Leaves, decay: Tensor) -> Leaves:
-        """The state after the network's update; `decay` is lr * weight decay, as the forward weights got it."""
+        """The rule's state after the network's update.
+
+        `before` and `after` are the network's parameters; `decay` is lr * weight decay, as applied to them.
+        """
         return state
 
     def objection(self, logs: Mapping[str, float]) -> str | None:
-        """Why training must not go on after an epoch with these logs; None where all is well."""
+        """The reason to stop training after an epoch with these logs; None to continue."""
         return None
 
     def refuses(self, net: Network) -> str | None:
-        """Why the rule is not defined on this network; None where it is."""
+        """Why the rule is not defined on this network; None if it is."""
         return None
 
     def untrained(self, net: Network) -> tuple[str, ...]:
-        """Leaves, by prefix, that this rule gives no credit on this network: their update and decay are masked."""
+        """Prefixes of the leaves that get no credit on this network; they are neither updated nor decayed."""
         return ()
 
     @property
@@ -101,7 +104,7 @@ class CreditRule(ABC):
         return 1e-3
 
     def labels(self, depth: int) -> tuple[Label, ...]:
-        """For each state h_0..h_L, whether its credit is the gradient by construction."""
+        """For each state h_0..h_L, how its credit relates to the gradient by construction."""
         return (UNRELATED,) * (depth + 1)
 
     def knobs(self) -> dict[str, float]:
@@ -111,16 +114,16 @@ class CreditRule(ABC):
         return {name: _number(value, hints[name]) for name, value in values.items()}
 
     def bind(self, knobs: Leaves) -> Self:
-        """The rule with its dynamic fields replaced by tensors."""
+        """A copy of the rule with its dynamic fields replaced by tensors."""
         return dataclasses.replace(self, **knobs)
 
     def static(self) -> Self:
-        """The rule with its dynamic fields at their defaults: what all models of one fleet share."""
+        """A copy of the rule with its dynamic fields at their defaults, shared by all models of one fleet."""
         defaults = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("dynamic")}
         return dataclasses.replace(self, **defaults)
 
     def updates_state(self) -> bool:
-        """Whether the forward weights must be kept until after the update."""
+        """Whether `after_update` is overridden, so that the weights before the update must be kept."""
         return type(self).after_update is not CreditRule.after_update
 
 
@@ -131,7 +134,7 @@ def _number(value: Any, hint: Any) -> float:
 
 
 def transport(trace: Trace) -> Credits:
-    """Credit sent back through the blocks: a_L exact, a_l = a_{l+1} + (pullback of block l)(a_{l+1})."""
+    """Credit sent back through the blocks: a_L exact, a_l = a_{l+1} + (pullback of branch l)(a_{l+1})."""
     credits = [trace.top]
     for block in reversed(trace.blocks):
         credits.append(credits[-1] + block.input(credits[-1]))

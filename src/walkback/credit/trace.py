@@ -1,4 +1,4 @@
-"""One frozen forward pass, with each part's pullback kept so that no part runs twice."""
+"""One forward pass with constant parameters; each part's pullback (VJP) is kept, so that no part runs twice."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from walkback.nets.network import Leaves, Linear, Network, part
 
 
 class Pullback:
-    """A part of the network applied once: its output, and the way back through it.
+    """One part of the network applied once: its output and its VJP.
 
-    Called with a per-sample cotangent c [n, ...] it gives the gradient of (1/n) sum_i <output[i], c[i]> in the leaves,
-    and of sum_i <output[i], c[i]> in the input: the batch mean enters here, once, for every rule. A cotangent used
-    twice (backprop's credit is also its blocks' update) is pulled back once.
+    For a per-sample cotangent c [n, ...], `leaves` gives the gradient of (1/n) sum_i <output[i], c[i]> in the leaves,
+    and `input` that of sum_i <output[i], c[i]> in the input: the division by the batch size happens here, for all
+    rules. The result for the last cotangent is cached, since backprop uses each twice (as credit and for the block's
+    update).
     """
 
     def __init__(self, function: Callable[[Leaves, Tensor], Tensor], leaves: Leaves, x: Tensor, with_input: bool):
         names = tuple(leaves)
 
-        # Tensors rather than a dict as arguments: torch.func flattens nested ones anew in every call.
+        # Tensors as arguments rather than a dict: torch.func flattens nested arguments in every call.
         def flat(*tensors: Tensor) -> Tensor:
             return function(dict(zip(names, tensors, strict=False)), tensors[-1] if with_input else x)
 
@@ -33,25 +34,27 @@ class Pullback:
         self._names = names
         self._samples = x.shape[0]
         self._with_input = with_input
-        self._seen: Tensor | None = None
+        self._last_cotangent: Tensor | None = None
 
     def leaves(self, cotangent: Tensor) -> Leaves:
+        """Gradient in the leaves, of the batch mean."""
         return dict(zip(self._names, self._pull(cotangent), strict=False))
 
     def input(self, cotangent: Tensor) -> Tensor:
+        """Gradient in the input, per sample."""
         assert self._with_input, "this pullback was taken over the leaves only"
         return self._pull(cotangent)[-1] * self._samples
 
     def _pull(self, cotangent: Tensor) -> tuple[Tensor, ...]:
-        if self._seen is not cotangent:
-            self._pulled: tuple[Tensor, ...] = self._back(cotangent / self._samples)
-            self._seen = cotangent
-        return self._pulled
+        if self._last_cotangent is not cotangent:
+            self._last_gradients: tuple[Tensor, ...] = self._back(cotangent / self._samples)
+            self._last_cotangent = cotangent
+        return self._last_gradients
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a credit rule sees of one forward pass; every tensor is a constant to it."""
+    """The values of one forward pass that a credit rule gets; all tensors are constants."""
 
     x: Tensor
     y: Tensor
@@ -63,7 +66,7 @@ class Trace:
     losses: Tensor
     """Per-sample cross-entropy [n]."""
     error: Tensor
-    """softmax(logits) - target [n, classes], the loss gradient at the logits."""
+    """softmax(logits) - target [n, classes], the loss gradient in the logits."""
     top: Tensor
     """Exact gradient of each sample's own loss in h_L."""
     stem: Pullback
@@ -73,15 +76,15 @@ class Trace:
 
     @property
     def branches(self) -> tuple[Tensor, ...]:
-        """f_0..f_{L-1}."""
+        """The branch outputs f_0..f_{L-1}."""
         return tuple(block.output for block in self.blocks)
 
 
 def trace(net: Network, params: Leaves, x: Tensor, y: Tensor, linears: Sequence[Linear], with_input: bool) -> Trace:
-    """Run the network forward once.
+    """Run the network forward once and keep all pullbacks.
 
-    `linears[l]` applies the Linears of block l; `with_input` keeps the blocks' pullbacks to their inputs as well, which
-    only rules that send credit back through the blocks need.
+    `linears[l]` applies the Linears of block l. `with_input` also keeps the blocks' pullbacks to their inputs, needed
+    by rules that send credit back through the blocks.
     """
     stem = Pullback(net.stem, part(params, "stem"), x, with_input=False)
     states = [stem.output]
@@ -114,11 +117,11 @@ def _branch(net: Network, linear: Linear) -> Callable[[Leaves, Tensor], Tensor]:
 
 
 def one_hot(y: Tensor, classes: int) -> Tensor:
-    """Boolean one-hot labels; a comparison, because `F.one_hot` cannot be differentiated around under vmap."""
+    """Boolean one-hot labels; a comparison, because `F.one_hot` does not work under vmap inside derivatives."""
     return y[:, None] == torch.arange(classes, device=y.device)
 
 
 def softmax_error(logits: Tensor, target: Tensor) -> Tensor:
-    """softmax - target with the label's entry formed as -sum of the others, since p - 1 loses its digits near p = 1."""
+    """softmax - target, with the label's entry computed as -sum of the others: p - 1 loses precision near p = 1."""
     others = logits.softmax(-1) * (1 - target)
     return others - target * others.sum(-1, keepdim=True)

@@ -1,1 +1,1 @@
-"""Data sets, resident as arrays, and the order in which a run sees them."""
+"""Data sets as arrays in memory, and the order in which training uses their samples."""

@@ -1,8 +1,8 @@
-"""CIFAR-10 and CIFAR-100, read from any of their usual forms into the same arrays.
+"""CIFAR-10 and CIFAR-100, read from any of their usual file formats into the same arrays.
 
-Known forms: the official python batches and binary files, PNG sheets (one row of 1,024 pixels is one image), a
-.tar.gz or .tgz of any of these, and walkback's own store of four .npy files. Nothing an archive says about paths is
-followed, and every array is checked against a known sha256.
+Known formats: the official python batches and binary files, PNG sheets (one row of 1,024 pixels is one image), a
+.tar.gz or .tgz of any of these, and walkback's own store of four .npy files. Paths inside archives are never followed,
+and every array is checked against a known sha256.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
 from walkback.data.cifar_spec import CIFAR_ARRAYS, SOURCE_FILE, CifarArrays, CifarSpec
-from walkback.data.layouts import LAYOUTS, Files, find_layout, missing
+from walkback.data.layouts import LAYOUTS, Files, describe_missing, find_layout
 
 
 class NotFoundError(InputError):
-    """No copy of the data set lies where it was looked for."""
+    """No copy of the data set is in the places that were searched."""
 
 
 def load_cifar(spec: CifarSpec, root: Path) -> CifarArrays:
-    """The data set from wherever it lies in `root`, in any known form, with every hash checked."""
+    """Find the data set in `root`, in any known format, and return its arrays with all hashes checked."""
     place = locate_cifar(spec, root)
     arrays = read(spec, place)
     verify_cifar(arrays, spec, place)
@@ -35,40 +35,40 @@ def load_cifar(spec: CifarSpec, root: Path) -> CifarArrays:
 
 
 def locate_cifar(spec: CifarSpec, root: Path) -> Path:
-    """The first folder or archive in `root` that holds the data set; nothing is read yet."""
+    """The first folder or archive in `root` that holds the data set; its files are not read."""
     store = root / spec.name
     archives = [spec.archive_name, spec.binary_archive]
     if spec.npm_package:
         archives.append(f"{spec.npm_package}-{spec.npm_version}.tgz")
-    looked = []
+    searched = []
     with friendly_os_errors(root, "use"):
         if (store / SOURCE_FILE).is_file():
-            return store  # Even when damaged: the user should hear of it rather than get another copy silently.
+            return store  # Even when damaged: better an error than silently using another copy.
         for folder in (store, root / spec.python_folder, root / spec.binary_folder, root):
-            lack = lacking(spec, folder)
-            if not lack:
+            missing = missing_files(spec, folder)
+            if not missing:
                 return folder
-            looked.append(f"'{folder}' ({lack if folder.is_dir() else 'no such folder'})")
+            searched.append(f"'{folder}' ({missing if folder.is_dir() else 'no such folder'})")
         for archive in archives:
             if (root / archive).is_file():
                 return root / archive
-            looked.append(f"'{root / archive}' (no such file)")
+            searched.append(f"'{root / archive}' (no such file)")
     raise NotFoundError(
-        f"{spec.name} was not found. Looked in: {'; '.join(looked)}. Get it with `walkback data get {spec.name}`, "
+        f"{spec.name} was not found. Looked in: {'; '.join(searched)}. Get it with `walkback data get {spec.name}`, "
         f"or from a copy you have with `walkback data get {spec.name} --from PATH`."
     )
 
 
-def lacking(spec: CifarSpec, folder: Path) -> str:
-    """What `folder` lacks to be a copy of `spec`, in words; empty when nothing is missing."""
-    return missing(spec, _names(folder))
+def missing_files(spec: CifarSpec, folder: Path) -> str:
+    """A phrase that names the files missing in `folder` for a copy of `spec`; empty when it is complete."""
+    return describe_missing(spec, _file_names(folder))
 
 
 def read(spec: CifarSpec, place: Path) -> CifarArrays:
-    """Read a folder or archive of any known form; call `verify` before trusting the contents."""
+    """Read a folder or archive of any known format; call `verify_cifar` before using the contents."""
     with friendly_os_errors(place, "use"):
         if place.is_dir():
-            layout = find_layout(spec, _names(place), place)
+            layout = find_layout(spec, _file_names(place), place)
             files = Files(place, {name: _read_file(spec, place / name) for name in layout.names(spec)})
         elif place.is_file():
             files = Files(place, _read_archive(spec, place))
@@ -87,9 +87,9 @@ def digests(arrays: CifarArrays) -> dict[str, str]:
 
 
 def verify_cifar(arrays: CifarArrays, spec: CifarSpec, place: Path | None = None) -> None:
-    """Raise InputError unless the arrays are exactly those of `spec`; `place` is named in the sentence."""
+    """Raise InputError unless the arrays are exactly those of `spec`; the message names `place`."""
     origin = f" from '{place}'" if place else ""
-    again = f"Get a fresh copy with `walkback data get {spec.name} --force`."
+    remedy = f"Get a fresh copy with `walkback data get {spec.name} --force`."
     for name in CIFAR_ARRAYS:
         array = getattr(arrays, name)
         size = spec.train_size if name.startswith("train") else spec.test_size
@@ -97,21 +97,21 @@ def verify_cifar(arrays: CifarArrays, spec: CifarSpec, place: Path | None = None
         if array.shape != shape or array.dtype != np.uint8:
             raise InputError(
                 f"{spec.name} {name}{origin} has shape {array.shape} and type {array.dtype}, "
-                f"expected {shape} and uint8. {again}"
+                f"expected {shape} and uint8. {remedy}"
             )
         if name.endswith("labels") and int(array.max()) >= spec.classes:
             raise InputError(
-                f"{spec.name} {name}{origin} holds the label {array.max()}, expected 0 to {spec.classes - 1}. {again}"
+                f"{spec.name} {name}{origin} holds the label {array.max()}, expected 0 to {spec.classes - 1}. {remedy}"
             )
     for name, got in digests(arrays).items():
         if got != spec.hashes[name]:
             raise InputError(
                 f"{spec.name} {name}{origin} has sha256 {got}, expected {spec.hashes[name]}: it is damaged or another "
-                f"data set. {again}"
+                f"data set. {remedy}"
             )
 
 
-def _names(folder: Path) -> set[str]:
+def _file_names(folder: Path) -> set[str]:
     try:
         return {path.name for path in folder.iterdir() if path.is_file()}
     except (FileNotFoundError, NotADirectoryError):
@@ -127,7 +127,7 @@ def _read_file(spec: CifarSpec, path: Path) -> bytes:
 
 
 class _Capped:
-    """A stream that refuses to give more than `limit` bytes, so that a small archive cannot fill the memory."""
+    """A stream that raises InputError after `limit` bytes, so that a small archive cannot fill the memory."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int, place: Path) -> None:
         self.stream, self.left, self.place = stream, limit, place
@@ -141,17 +141,17 @@ class _Capped:
 
 
 def _read_archive(spec: CifarSpec, path: Path) -> dict[str, bytes]:
-    """The archive's wanted files, in memory. Only base names of regular members matter; no path is ever followed."""
+    """Read the needed files of an archive into memory. Only base names of regular members are used, never paths."""
     wanted = {name for layout in LAYOUTS for name in layout.names(spec)}
     found: dict[str, bytes] = {}
     try:
         with gzip.open(path, "rb") as unpacked:
-            # tarfile's stream mode takes anything with read(); its stubs ask for a little more.
+            # tarfile's stream mode needs only read(); its type stubs require more.
             capped: Any = _Capped(unpacked, spec.size_limit, path)
             with tarfile.open(fileobj=capped, mode="r|") as archive:
                 for member in archive:
                     parts = PurePosixPath(member.name)
-                    # A sparse member may unpack to any number of zeros that the stream never held.
+                    # A sparse member can unpack to any number of zeros that are not in the stream.
                     plain = member.isreg() and not member.issparse()
                     if not plain or parts.is_absolute() or ".." in parts.parts or parts.name not in wanted:
                         continue
@@ -162,7 +162,7 @@ def _read_archive(spec: CifarSpec, path: Path) -> dict[str, bytes]:
                     file = archive.extractfile(member)
                     found[parts.name] = file.read() if file else b""
                 while capped.read(2**20):
-                    pass  # To the end of the gzip stream, where its checksum is.
+                    pass  # Read to the end of the gzip stream, where its checksum is.
     except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as error:
         raise InputError(
             f"'{path}' is no whole .tar.gz archive: {error}. It may have been cut short; "

@@ -1,4 +1,4 @@
-"""What CIFAR-10 and CIFAR-100 are: their names, sizes, sources and the hashes of their arrays."""
+"""Names, sizes, sources and array hashes of CIFAR-10 and CIFAR-100."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class CifarSpec:
-    """All that tells one CIFAR from another, and from a damaged copy of itself."""
+    """The constants of one CIFAR data set, with the hashes that detect a damaged copy."""
 
     name: str
     classes: int
@@ -32,7 +32,7 @@ class CifarSpec:
     test_file: str
     label_key: str
     label_bytes: int
-    """How many label bytes start a row of the binary form; the last of them is the label used here."""
+    """Number of label bytes at the start of a row of the binary format; the last of them is the label used here."""
     npm_package: str | None = None
     npm_version: str = ""
     train_size: int = 50_000
@@ -44,7 +44,7 @@ class CifarSpec:
 
     @property
     def size_limit(self) -> int:
-        """More bytes than any known form needs: the most that is ever read into memory."""
+        """Upper bound on the bytes read into memory; more than any known format needs."""
         return (self.train_size + self.test_size) * 8192 + 2**24
 
 

@@ -1,4 +1,4 @@
-"""A data set as a run uses it, and where it comes from."""
+"""Loaded data sets, and the sources that load them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walkback.core.settings import recorded_settings
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples, resident. Images are uint8 [n, channels, height, width]; vectors are float32 [n, features]."""
+    """All samples, in memory. Images are uint8 [n, channels, height, width]; vectors are float32 [n, features]."""
 
     train_x: Tensor
     train_y: Tensor
@@ -25,10 +25,10 @@ class Dataset:
     test_y: Tensor
     classes: int
     digest: str
-    """sha256 over the arrays, so that two runs can be known to have seen the same data."""
+    """sha256 of the arrays, recorded so that runs can be checked to have used the same data."""
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    """Per-channel statistics of images scaled to 0..1; empty for vectors, which are used as they are."""
+    """Per-channel statistics of images scaled to 0..1; empty for vectors, which are not normalised."""
 
     @property
     def is_image(self) -> bool:
@@ -37,7 +37,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataSource(ABC):
-    """A data set's name and settings: enough to build networks for it, without loading it."""
+    """A data set's settings, shapes and sizes: enough to build networks for it without loading it."""
 
     @property
     @abstractmethod
@@ -56,24 +56,24 @@ class DataSource(ABC):
         return len(self.input_shape) == 3
 
     def settings(self) -> dict[str, Any]:
-        """What a run's configuration says of it."""
+        """The settings that a run's configuration records."""
         return recorded_settings(self)
 
     @abstractmethod
     def load(self, root: Path | None) -> Dataset:
-        """The samples; `root` is the data folder the user named, if any."""
+        """Load the samples; `root` is the data folder given by the user, if any."""
 
 
 @dataclass(frozen=True)
 class CatalogSource(DataSource):
-    """A data set of the catalog: made by its name and settings alone."""
+    """A data set of the catalog, determined by its name and settings."""
 
     shuffled: bool = field(default=False, kw_only=True)
-    """Deal the training labels anew, so that there is nothing to learn from them; the test set stays true."""
+    """Permute the training labels, so that they carry no information; the test set keeps its true labels."""
 
     @abstractmethod
     def samples(self, root: Path | None) -> Dataset:
-        """The samples with their own labels."""
+        """The samples with their true labels."""
 
     def load(self, root: Path | None) -> Dataset:
         data = self.samples(root)
@@ -81,9 +81,9 @@ class CatalogSource(DataSource):
 
 
 def with_shuffled_labels(data: Dataset) -> Dataset:
-    """The same data with its training labels permuted: every class keeps its size and loses its meaning.
+    """The same data with its training labels permuted, so that all classes keep their sizes.
 
-    The permutation has a stream of its own, apart from the runs' seeds: every run sees the same labels.
+    The permutation has its own random stream, independent of the runs' seeds: all runs get the same labels.
     """
     order = torch.randperm(len(data.train_y), generator=generator(0, "random labels"))
     labels = data.train_y[order]
@@ -91,7 +91,7 @@ def with_shuffled_labels(data: Dataset) -> Dataset:
 
 
 def digest(*arrays: Tensor) -> str:
-    """sha256 over shapes, types and bytes."""
+    """sha256 of the arrays' shapes, types and bytes."""
     state = hashlib.sha256()
     for array in arrays:
         state.update(f"{tuple(array.shape)}{array.dtype}".encode())

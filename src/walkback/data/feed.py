@@ -1,7 +1,7 @@
-"""The order and the augmentation in which a run sees its training data.
+"""Training batches: sample order and augmentation.
 
-Both are drawn on the CPU from the streams (seed, "order", epoch) and (seed, "augment", epoch): the same for every
-method, so methods are compared sample by sample; another for every seed. The pixels stay on the device as uint8 and are
+Both are drawn on the CPU from the streams (seed, "order", epoch) and (seed, "augment", epoch). They depend on the seed
+but not on the method, so methods are compared on the same batches. The pixels stay on the device as uint8 and are
 cropped, flipped and normalised there.
 """
 
@@ -22,10 +22,10 @@ PAD = 4
 
 Augment = Literal["none", "crop_flip", "crop_flip_black"]
 """Random crop and horizontal flip. `crop_flip` pads with the mean colour (zero after normalisation), `crop_flip_black`
-with black (zero before it): the papers do not say which."""
+with black (zero before it): the papers do not specify which."""
 
 Order = dict[str, Tensor]
-"""An epoch's choices, each [steps, batch]: `index`, and with augmentation `top`, `left`, `flip`."""
+"""The random choices of an epoch, each [steps, batch]: `index`, and with augmentation `top`, `left`, `flip`."""
 
 
 class Feed:
@@ -49,13 +49,13 @@ class Feed:
                 border = F.pad(torch.zeros(height, width, dtype=torch.bool), (PAD, PAD, PAD, PAD), value=True)
                 mean = torch.tensor([round(255 * value) for value in data.mean], dtype=torch.uint8, device=device)
                 padded[:, :, border.to(device)] = mean[:, None]
-            # A view of every crop of every image: choosing one is a gather, nothing is copied beforehand.
+            # A view of all crops of all images: indexing it gathers the chosen ones, and nothing is copied beforehand.
             self._x = padded.unfold(2, height, 1).unfold(3, width, 1)
         else:
             self._x = pixels
 
     def order(self, seed: int, epoch: int) -> Order:
-        """The choices of one epoch, on the CPU. Only full batches are used."""
+        """Draw the choices of one epoch, on the CPU. Only full batches are used."""
         count = self.steps * self.batch
         index = torch.randperm(len(self._y), generator=generator(seed, "order", epoch))[:count]
         chosen = {"index": index}
@@ -67,26 +67,26 @@ class Feed:
         return {name: values.view(self.steps, self.batch) for name, values in chosen.items()}
 
     def take(self, picks: Order) -> tuple[Tensor, Tensor]:
-        """Inputs and labels for choices of shape [...], already on the device; the results start with [...]."""
+        """Inputs and labels for choices of shape [...] on the device; the results have [...] as leading axes."""
         x, y = self.gather(picks)
         return self.finish(x, picks), y
 
     def gather(self, picks: Order) -> tuple[Tensor, Tensor]:
-        """The chosen samples as they are stored, and their labels."""
+        """The chosen samples as stored (uint8 images are cropped but not normalised), and their labels."""
         index = picks["index"]
         if self._augment:
             return self._x[index, :, picks["top"], picks["left"]], self._y[index]
         return self._x[index], self._y[index]
 
     def finish(self, x: Tensor, picks: Order) -> Tensor:
-        """Gathered samples as a network takes them: flipped and normalised."""
+        """Flip and normalise gathered samples, to give the inputs of a network."""
         if self._augment:
             x = torch.where(picks["flip"][..., None, None, None] > 0, x.flip(-1), x)
         return self._normalise(x)
 
 
 class Normalise:
-    """uint8 images to normalised floats; vectors pass through."""
+    """Convert uint8 images to normalised floats; vectors are only cast."""
 
     def __init__(self, data: Dataset, dtype: torch.dtype, device: torch.device):
         self._dtype = dtype
@@ -103,9 +103,9 @@ class Normalise:
 
 
 class TestSet:
-    """The evaluation samples of one data set on one device, in batches, never augmented."""
+    """The test samples of one data set on one device, in batches, without augmentation."""
 
-    __test__ = False  # not a pytest class, whatever its name
+    __test__ = False  # The name starts with "Test", but it is no pytest class.
 
     def __init__(self, data: Dataset, dtype: torch.dtype, device: torch.device, batch: int = 1000):
         self._normalise = Normalise(data, dtype, device)

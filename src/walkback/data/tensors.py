@@ -1,4 +1,4 @@
-"""A user's own tensors as a data set."""
+"""User-supplied tensors as a data set."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from walkback.core.errors import InputError
 from walkback.data.dataset import Dataset, DataSource, digest
 
 TENSORS_NAME = "tensors"
+"""The name that configurations record for user-supplied tensors."""
 
 
 @dataclass(frozen=True)
 class Tensors(DataSource):
-    """Samples handed over in memory. A run records their sha256; to resume it, hand over the same ones."""
+    """Samples passed in memory. A run records their sha256; resuming it needs the same samples."""
 
     data: Dataset = field(compare=False, repr=False)
     digest: str
@@ -55,11 +56,11 @@ def from_tensors(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
 ) -> Tensors:
-    """Make a data set of arrays or tensors.
+    """Make a data set from arrays or tensors.
 
     Inputs are uint8 images [n, channels, height, width], which are cropped, flipped and normalised by `mean` and `std`
-    (per channel, of pixels scaled to 0..1), or floats of any shape [n, ...], which are used as they are. Labels are
-    whole numbers from 0.
+    (per channel, of pixels scaled to 0..1), or floats of any shape [n, ...], which are used unchanged. Labels are whole
+    numbers from 0.
     """
     inputs = [_inputs(x, name) for x, name in ((train_x, "train_x"), (test_x, "test_x"))]
     labels = [_labels(y, x, name) for y, x, name in zip((train_y, test_y), inputs, ("train_y", "test_y"), strict=True)]
@@ -74,9 +75,9 @@ def from_tensors(
             f"got {len(mean)} and {len(std)}."
         )
     classes = int(max(y.max() for y in labels)) + 1
-    whole = digest(inputs[0], labels[0], inputs[1], labels[1])
-    data = Dataset(inputs[0], labels[0], inputs[1], labels[1], classes, whole, tuple(mean), tuple(std))
-    return Tensors(data, whole)
+    sha256 = digest(inputs[0], labels[0], inputs[1], labels[1])
+    data = Dataset(inputs[0], labels[0], inputs[1], labels[1], classes, sha256, tuple(mean), tuple(std))
+    return Tensors(data, sha256)
 
 
 def _inputs(values: Any, name: str) -> Tensor:

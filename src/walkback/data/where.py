@@ -1,4 +1,4 @@
-"""Where data sets are kept, and how a folder is put there whole or not at all."""
+"""The data folder: its location, locking, and atomic replacement of a folder in it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from walkback.core.files import flush, friendly_os_errors
 
 
 def data_root(explicit: Path | None = None) -> Path:
-    """The folder of all data sets: the one given, else $WALKBACK_DATA, else one in the user's cache."""
+    """The folder of all data sets: `explicit`, else $WALKBACK_DATA, else a folder in the user's cache."""
     if explicit is not None:
         return explicit.expanduser()
     named = os.environ.get("WALKBACK_DATA", "")
     if named:
         return Path(named).expanduser()
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG rules say that a relative path is to be ignored; an unset variable gives one too.
+    # The XDG specification ignores relative paths; an unset variable gives one, too.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "walkback" / "data"
 
 
 @contextlib.contextmanager
 def lock(root: Path, name: str) -> Iterator[None]:
-    """Hold `name` in `root` for this process, so that no second one cleans up what this one is still writing."""
+    """Lock `name` in `root` for this process, so that no other process removes files that are still being written."""
     try:
         import fcntl
-    except ImportError:  # Windows has no flock; there, two gets at once are the user's risk.
+    except ImportError:  # Windows has no flock; concurrent calls are not protected there.
         yield
         return
     with friendly_os_errors(root, "use"):
@@ -48,7 +48,7 @@ def lock(root: Path, name: str) -> Iterator[None]:
 
 
 def work_folder(root: Path, name: str) -> Path:
-    """A fresh hidden folder for downloads of `name`; `clean_up` removes it, whoever left it."""
+    """Make a hidden folder for downloads of `name`; `clean_up` removes it if a killed process leaves it behind."""
     folder = root / f".{name}.work"
     with friendly_os_errors(folder, "use"):
         folder.mkdir(parents=True)
@@ -56,7 +56,7 @@ def work_folder(root: Path, name: str) -> Path:
 
 
 def clean_up(root: Path, name: str) -> None:
-    """Remove what a killed run left behind; a folder it had moved aside and not yet replaced comes back."""
+    """Remove the leftovers of a killed process, and restore a folder that it moved aside and did not replace."""
     aside = root / f".{name}.old"
     with friendly_os_errors(root, "use"):
         if aside.exists() and not (root / name).exists():
@@ -67,7 +67,7 @@ def clean_up(root: Path, name: str) -> None:
 
 
 def replace_folder(root: Path, name: str, fill: Callable[[Path], None]) -> Path:
-    """Put a folder filled by `fill` at root/name in one step; on any failure what was there before stays.
+    """Replace root/name atomically by a folder that `fill` writes; on any failure the old folder stays.
 
     The caller holds `lock` and has called `clean_up`, so the hidden names are free.
     """

@@ -1,1 +1,1 @@
-"""From numbers to flags to a verdict: pure functions of stored measurements. No torch is imported here."""
+"""Checks, claims and verdicts: pure functions of stored measurements. Nothing here imports torch."""

@@ -1,6 +1,7 @@
-"""One number for many layers: there are several, they differ several-fold, and each is named.
+"""Aggregate cosines: one number for the alignment of all layers.
 
-An aggregate over a layer whose cosine is INVALID is INVALID; it never quietly leaves that layer out.
+There are several aggregates, and they can differ several-fold, so each is named. An aggregate that includes a layer
+whose cosine is INVALID is INVALID; the layer is not left out silently.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from walkback.core.measurements import Measurements
+from walkback.judge.card_part import CardPart
 from walkback.judge.layers import Fresh, Layer, LayerCredit, fresh_of, score
 from walkback.judge.number import Number, first_bad
 from walkback.judge.reference import UNCHECKED
@@ -22,50 +24,43 @@ NO_CREDIT = Number.missing("no credit was measured")
 
 
 @dataclass(frozen=True)
-class Aggregates:
-    """Alignment over layers. A1 to A4 take l = 0..L; see the protocol for their formulas."""
+class Aggregates(CardPart):
+    """Alignment over layers. A1 to A4 include l = 0..L; docs/diagnostics/concentration.md has their formulas."""
 
     a1: Number = NO_CREDIT
     a2: Number = NO_CREDIT
     a3: Number = NO_CREDIT
     a4: Number = NO_CREDIT
     deep_mean: Number = NO_CREDIT
-    """Over the states whose credit trains a block, without layers that are exact by construction."""
+    """Mean over the states whose credit trains a block, without layers that are exact by construction."""
     deep_mean_papers: Number = NO_CREDIT
-    """Over l = 1..L with everything counted: the only one to set beside published figures."""
+    """Mean over l = 1..L, exact layers included: the only aggregate to compare with published figures."""
     deep_mean_z: Number = NO_CREDIT
     deep_mean_fresh: Fresh | None = None
     deep_layers: tuple[int, ...] = ()
     concentration: Number = NO_CREDIT
     concentration_layer: int | None = None
     concentration_layers: int = 0
-    """How many layers were looked at; those inside their null carry nothing."""
+    """How many layers were examined, those inside their null included."""
     none_above_null: bool = False
-    """Every layer has a null and none is above it: the credit is low, not concentrated."""
+    """Every layer has a null and none is above it: the credit is low rather than concentrated."""
 
-    def to_json(self) -> dict[str, Any]:
-        fresh_z = (
-            Number.missing("no fresh feedback was drawn") if self.deep_mean_fresh is None else self.deep_mean_fresh.z
-        )
-        numbers = {
-            "A1": self.a1,
-            "A2": self.a2,
-            "A3": self.a3,
-            "A4": self.a4,
-            "deep_mean": self.deep_mean,
-            "deep_mean_papers": self.deep_mean_papers,
-            "deep_mean_z": self.deep_mean_z,
-            "deep_mean_fresh_z": fresh_z,
-            "concentration": self.concentration,
-        }
-        return {name: number.to_json() for name, number in numbers.items()}
+    JSON_KEYS = (
+        "A1", "A2", "A3", "A4", "deep_mean", "deep_mean_papers", "deep_mean_z", "deep_mean_fresh_z", "concentration",
+    )  # fmt: skip
+    JSON_ATTRIBUTES: ClassVar = {"A1": "a1", "A2": "a2", "A3": "a3", "A4": "a4"}
+
+    @property
+    def deep_mean_fresh_z(self) -> Number:
+        fresh = self.deep_mean_fresh
+        return Number.missing("no fresh feedback was drawn") if fresh is None else fresh.z
 
 
 def aggregates_of(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresholds) -> Aggregates:
     """All aggregates of one measured credit."""
     if m.get("credit_cos") is None:
         return Aggregates()
-    # The cls token is the same for every sample before the first block: that layer says nothing and is left out, aloud.
+    # Before the first block the cls token is the same for every sample, so that layer is left out, with a note.
     cls = m.facts.get("pool") == "cls"
     every = list(layers[1:] if cls else layers)
     left_out = "layer 0 left out: cls" if cls else ""
@@ -106,7 +101,7 @@ def _of(layer: Layer) -> LayerCredit:
 
 
 def _usable(layers: Sequence[Layer], *notes: str) -> tuple[Number | None, str]:
-    """The number to give instead where a layer may not be used; otherwise the caveat the aggregate carries."""
+    """(number to return instead, "") if a layer's cosine is unusable, otherwise (None, the aggregate's caveat)."""
     for layer in layers:
         cos = _of(layer).cos
         if not cos.ok:
@@ -180,7 +175,7 @@ def _weighted(layers: Sequence[Layer], note: str) -> Number:
 
 
 def _null_std(layers: Sequence[Layer]) -> float | None:
-    """Width of the mean cosine under independent rotations of each layer."""
+    """Standard deviation of the mean cosine under independent rotations of each layer; None if not measured."""
     stds = [_of(x).null_std for x in layers]
     if not stds or any(std is None for std in stds):
         return None
@@ -188,9 +183,9 @@ def _null_std(layers: Sequence[Layer]) -> float | None:
 
 
 def _concentration(layers: Sequence[Layer], t: DiagnosticThresholds) -> tuple[Number, int | None]:
-    """kappa: the largest share of the positive alignment that one layer holds, of layers above their null.
+    """kappa and its layer: the largest share of the positive alignment held by one layer, over layers above their null.
 
-    Layers that are exact by construction are not counted: they hold a large share whatever was learned.
+    The caller leaves out layers that are exact by construction: they hold a large share whatever was learned.
     """
     if not layers:
         return Number.missing("every layer is exact by construction"), None

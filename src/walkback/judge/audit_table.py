@@ -1,4 +1,4 @@
-"""Several cards in one table: each method judged over its seeds, and all corrected for being judged together."""
+"""A table of several cards: one row per method over its seeds, depth claims corrected for multiple comparisons."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ _Card = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EditionRuling:
-    """What one edition says of a method over its seeds: the worst it says of any."""
+    """One edition's verdict on a method over its seeds: the worst verdict of any seed."""
 
     outcome: Outcome
     decided_by: tuple[str, ...]
-    """The flags that decided it, in any of those seeds."""
-    like: int
-    """Seeds that come out so."""
+    """The checks that decided it, in any of the seeds with this outcome."""
+    agreeing_seeds: int
+    """Seeds with this outcome."""
     seeds: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"outcome": self.outcome, "decided_by": self.decided_by, "like": self.like, "seeds": self.seeds}
+        return {
+            "outcome": self.outcome,
+            "decided_by": self.decided_by,
+            "like": self.agreeing_seeds,
+            "seeds": self.seeds,
+        }
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,11 @@ class AuditRow:
     arch: str
     data: str
     cards: tuple[_Card, ...]
-    """One for each seed that was measured, in their order."""
+    """One for each measured seed, sorted by seed."""
     rulings: Mapping[str, EditionRuling]
     """By edition."""
     claims: Mapping[str, Claim]
-    """`alignment`: it stands only where it stands in every seed. `depth`: after Holm's correction over the table."""
+    """`alignment`: stands only if it stands in every seed. `depth`: after Holm's correction over the table."""
 
     @property
     def place(self) -> str:
@@ -61,7 +66,7 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class AuditTable:
-    """A table of methods, judged together."""
+    """The judged rows of a table."""
 
     rows: tuple[AuditRow, ...]
     protocol: str
@@ -69,7 +74,7 @@ class AuditTable:
 
     @property
     def verdict(self) -> Outcome:
-        """The worst of its methods'."""
+        """The worst verdict of its methods."""
         return worst_outcome([row.rulings[self.protocol].outcome for row in self.rows])
 
     def to_json(self) -> dict[str, Any]:
@@ -78,16 +83,17 @@ class AuditTable:
 
 
 def make_audit_table(cards: Sequence[_Card]) -> AuditTable:
-    """Put the cards of several methods and seeds into one table, in the order in which the methods first come."""
+    """The table of the cards of several methods and seeds; methods in the order in which they first appear."""
     if not cards:
         raise InputError("There are no cards to put into a table; give at least one.")
     first = cards[0]
-    if any((card["protocol"], card["thresholds"]) != (first["protocol"], first["thresholds"]) for card in cards):
+    thresholds = [DiagnosticThresholds.from_json(card["thresholds"]) for card in cards]
+    if any(card["protocol"] != first["protocol"] for card in cards) or any(t != thresholds[0] for t in thresholds):
         raise InputError("The cards were judged by different editions or thresholds. Judge them all alike first.")
     methods = _by_method(cards)
-    # Every seed's card carries the margin over all seeds, so the first speaks for the method.
+    # Every seed's card has the margin over all seeds, so the first one is enough.
     depth = {str(row): Claim.from_json(found[0]["claims"]["depth"]) for row, found in enumerate(methods)}
-    corrected = holm_depth(depth, DiagnosticThresholds(**first["thresholds"]))
+    corrected = holm_depth(depth, thresholds[0])
     rows = []
     for index, found in enumerate(methods):
         alignments = [Claim.from_json(card["claims"]["alignment"]) for card in found]
@@ -103,16 +109,16 @@ def _key(card: _Card) -> tuple[str, str, str]:
 
 
 def _by_method(cards: Sequence[_Card]) -> list[list[_Card]]:
-    """The cards of each method by seed; a card that names no seed stands for itself."""
+    """The cards of each method, sorted by seed; a card without a seed gets a row of its own."""
     methods: dict[Hashable, list[_Card]] = {}
     for index, card in enumerate(cards):
-        alone = index if card["claim"]["seed"] is None else None
-        methods.setdefault((_key(card), alone), []).append(card)
+        own_row = index if card["claim"]["seed"] is None else None
+        methods.setdefault((_key(card), own_row), []).append(card)
     return [sorted(found, key=lambda card: card["claim"]["seed"] or 0) for found in methods.values()]
 
 
 def worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
-    """One that must be walked back counts before one that could not be reached, and both before trust."""
+    """The worst of several outcomes: walked back, then inconclusive, then trustworthy."""
     order: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
     return min(outcomes, key=order.index)
 

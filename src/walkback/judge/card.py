@@ -1,7 +1,7 @@
-"""Reading an audit card strictly: what does not fit is refused with a sentence that names the key.
+"""Read an audit card strictly: an error names the key that does not fit.
 
-The structure is `report.schema.json` beside this file. The few words of JSON Schema it uses are checked here, so that
-reading a card needs no further package; a test holds this reader and the `jsonschema` package to the same answers.
+The structure is `card_schema.schema()`. The few JSON Schema keywords it uses are checked here, so that reading a card
+needs no further package; a test compares this reader with the `jsonschema` package.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from functools import cache
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
+from walkback.judge.card_schema import CARD_FORMAT, HASH, schema
 from walkback.judge.flag import STATUS_TEXT
 
-SCHEMA = Path(__file__).with_name("report.schema.json")
-CORE = ("D1", "D2", "direction", "D3", "concentration")
-HASH = "hash"
-"""The key under which a card carries its own hash."""
+CORE_CHECKS = ("D1", "D2", "direction", "D3", "concentration")
+"""Every card of format 1 has these checks, once each; it may have others."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -34,15 +33,28 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-@cache
-def schema() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return loaded
+class CheckedCard(dict[str, Any]):
+    """A card that this process has made, or has read and checked: `read_card` does not check it again.
+
+    A copy is a plain dict, which is checked, so that a changed copy is refused.
+    """
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return deepcopy(dict(self), memo)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError(f"this card is sealed; change '{key}' in a copy of it")
 
 
-def seal(card: Mapping[str, Any]) -> dict[str, Any]:
-    """The card with its own hash: it shows a change made afterwards, though whoever makes one can seal it again."""
-    return {**card, HASH: card_hash(card)}
+def seal(card: Mapping[str, Any]) -> CheckedCard:
+    """The card with its own hash. The hash shows accidental or careless changes; whoever knows how can recompute it."""
+    return CheckedCard({**card, HASH: card_hash(card)})
 
 
 def card_hash(card: Mapping[str, Any]) -> str:
@@ -53,26 +65,29 @@ def card_hash(card: Mapping[str, Any]) -> str:
 
 
 def read_card(source: str | Path | Mapping[str, Any], *, as_it_is: bool = False) -> dict[str, Any]:
-    """The card in a file, or one already loaded; checked to the last key.
+    """The card in a file, or one already loaded, with its structure, consistency and hash checked.
 
-    A card that was changed after it was written is refused. `as_it_is` takes it where at least its structure holds:
-    for whoever wants to know what was changed.
+    A card that was changed after it was written is refused. With `as_it_is` only the structure is checked, so that
+    `walkback verify` can say what was changed.
     """
+    if isinstance(source, CheckedCard):
+        return source
     where = "The card" if isinstance(source, Mapping) else f"The card {source}"
     card = dict(source) if isinstance(source, Mapping) else _load(Path(source))
-    if card.get("format") != schema()["properties"]["format"]["const"]:
+    if card.get("format") != CARD_FORMAT:
         raise InputError(
-            f"{where} has the format {card.get('format')!r}; expected 1. It is from another version of walkback, or "
-            "is not an audit card: judge the run again."
+            f"{where} has the format {card.get('format')!r}; expected {CARD_FORMAT}. It is from another version of "
+            "walkback, or is not an audit card: judge the run again."
         )
     _check(card, schema(), "", where)
     if not as_it_is:
-        _agrees(card, where)
+        _check_consistency(card, where)
         if card[HASH] != card_hash(card):
             raise InputError(
                 f"{where} was changed after it was written: its hash does not fit its content, so its numbers are not "
                 "those that were judged. `walkback verify` says what differs; `walkback diagnose` judges the run again."
             )
+        return CheckedCard(card)
     return card
 
 
@@ -81,7 +96,7 @@ def _load(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     try:
         card = json.loads(data, parse_constant=_refuse)
-    except ValueError as error:  # Also what is not UTF-8.
+    except ValueError as error:  # Raised for text that is not UTF-8, too.
         raise InputError(f"The card {path} is not JSON: {error}. It may be cut off: judge the run again.") from error
     if not isinstance(card, dict):
         raise InputError(f"The card {path} holds no JSON object, but a {type(card).__name__}. Judge the run again.")
@@ -93,8 +108,6 @@ def _refuse(word: str) -> None:
 
 
 def _check(value: Any, rule: Mapping[str, Any], key: str, where: str) -> None:
-    if "$ref" in rule:
-        rule = schema()["$defs"][rule["$ref"].removeprefix("#/$defs/")]
     if "const" in rule and (value != rule["const"] or isinstance(value, bool)):
         raise _wrong(where, key, value, repr(rule["const"]))
     if "enum" in rule and value not in rule["enum"]:
@@ -141,14 +154,14 @@ def _wrong(where: str, key: str, value: Any, expected: str) -> InputError:
     return InputError(f"{where} has {shown} at the key '{key}'; expected {expected}. Judge the run again.")
 
 
-def _agrees(card: Mapping[str, Any], where: str) -> None:
-    """What a schema cannot say: that the parts of the card say the same thing."""
+def _check_consistency(card: Mapping[str, Any], where: str) -> None:
+    """Refuse a card whose parts contradict each other, which a schema cannot express."""
     decided = card["verdicts"][card["protocol"]]
     for key in ("verdict", "sentence"):
         if card[key] != decided[key]:
             raise _wrong(where, key, card[key], f"{decided[key]!r} as at 'verdicts.{card['protocol']}.{key}'")
     ids = [check["id"] for check in card["checks"]]
-    for name in CORE:
+    for name in CORE_CHECKS:
         if ids.count(name) != 1:
             raise InputError(
                 f"{where} has the check '{name}' {ids.count(name)} times at the key 'checks'; expected once."
@@ -159,19 +172,19 @@ def _agrees(card: Mapping[str, Any], where: str) -> None:
     layers = [layer["layer"] for layer in card["layers"]]
     if layers != list(range(card["measured"]["layers"])):
         raise _wrong(where, "layers", layers, f"the {card['measured']['layers']} layers in order")
-    _numbers_agree(card, "", where)
+    _check_numbers(card, "", where)
 
 
-def _numbers_agree(value: Any, key: str, where: str) -> None:
-    """A number that is not ok has no value, and says why; one that is ok has one."""
+def _check_numbers(value: Any, key: str, where: str) -> None:
+    """Refuse a number with status "ok" and no value, or with another status and a value or no reason."""
     if isinstance(value, dict):
         if value.keys() == {"value", "status", "reason"}:
-            bare = (value["value"] is None) == (value["status"] == "ok")
-            if bare or (value["status"] != "ok" and not value["reason"]):
+            contradicts = (value["value"] is None) == (value["status"] == "ok")
+            if contradicts or (value["status"] != "ok" and not value["reason"]):
                 raise _wrong(where, key, value, "a value where the status is 'ok', and otherwise null and a reason")
         for name, item in value.items():
             if name != "provenance":
-                _numbers_agree(item, f"{key}.{name}" if key else name, where)
+                _check_numbers(item, f"{key}.{name}" if key else name, where)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _numbers_agree(item, f"{key}[{index}]", where)
+            _check_numbers(item, f"{key}[{index}]", where)

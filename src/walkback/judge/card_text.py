@@ -14,6 +14,7 @@ _WIDTH = 80
 
 
 def card_text(report: DiagnosticReport) -> str:
+    """The text that `print(report)` shows."""
     q = report.quantities
     title = ": ".join(filter(None, (report.method_name or "unnamed method", report.notes)))
     size = (
@@ -43,7 +44,7 @@ def _check(flag: Flag) -> tuple[str, ...]:
         flag.id,
         "-" if flag.value is None else f"{flag.value:.3g} {flag.unit}".strip(),
         "-" if flag.threshold is None else f"{sign} {flag.threshold:g}",
-        flag.shown,
+        flag.displayed,
         "-" if flag.flips_at is None else f"{flag.flips_at:.3g}",
         str(flag.n),
     )
@@ -67,7 +68,7 @@ def _layer(layer: Layer) -> tuple[str, ...]:
 
 
 def _layer_reasons(layers: Sequence[Layer]) -> Iterable[str]:
-    """Every word in the table's place of a number, explained once."""
+    """The reason for every number that is missing or has a caveat."""
     for layer in layers:
         cos = None if layer.credit is None else layer.credit.cos
         named = {"|h|": layer.hidden_norm, "|g|": layer.grad_norm_128, "cosine": cos}

@@ -1,7 +1,7 @@
-"""What a check is, and how all of them are run.
+"""Run all checks.
 
-A check is a pure function from quantities, evidence and thresholds to a flag. It never raises for a measurement that
-could not be taken: that is a `missing` flag with its reason.
+A check is a pure function of quantities, evidence and thresholds that returns a flag. It does not raise an exception
+for something that could not be measured: it returns a flag with the status `missing` and a reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["CHECKS", "run_checks"]
 _Check = Callable[[Quantities, Evidence, DiagnosticThresholds], Flag]
 
 _ORDER = ("d1", "d2", "direction", "d3", "concentration")
-"""The protocol's order; checks of other packages follow by name."""
+"""The protocol's order; other checks follow in alphabetical order."""
 
 
 def run_checks(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> dict[str, Flag]:

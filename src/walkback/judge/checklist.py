@@ -1,11 +1,13 @@
-"""The reporting checklist, answered as far as a measurement knows; what it cannot know stays [TODO]."""
+"""The reporting checklist, answered from the measurements; what they do not contain stays [TODO]."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from walkback.core.measurements import GROUP, Measurements
+from walkback.judge.card_part import CardPart
 from walkback.judge.evidence import Evidence
 from walkback.judge.quantities import Quantities
 from walkback.judge.statistics import Margin
@@ -13,10 +15,18 @@ from walkback.judge.statistics import Margin
 TODO = "[TODO]"
 
 
+@dataclass(frozen=True)
+class ChecklistItem(CardPart):
+    """One question of the reporting checklist."""
+
+    question: str
+    answer: str
+
+
 def checklist(
     m: Measurements, q: Quantities, evidence: Evidence, margin: Margin | None, context: Mapping[str, Any]
-) -> list[dict[str, str]]:
-    """Question and answer, in the order a reader asks them."""
+) -> tuple[ChecklistItem, ...]:
+    """The questions with their answers; `context` holds the facts that are not in the measurements."""
     facts = m.facts
     provenance = context.get("provenance") or {}
     answers = {
@@ -35,7 +45,7 @@ def checklist(
         "Final-epoch weights, never the best epoch on test data?": context.get("weights") or TODO,
         "Versions, commit, device and command recorded?": TODO if not provenance else "yes, under provenance",
     }
-    return [{"question": question, "answer": str(answer)} for question, answer in answers.items()]
+    return tuple(ChecklistItem(question, str(answer)) for question, answer in answers.items())
 
 
 def _hidden(m: Measurements) -> str:

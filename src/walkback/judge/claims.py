@@ -1,6 +1,6 @@
-"""Two questions answered apart, whatever edition decides: is the credit aligned with the gradient, does depth help?
+"""The alignment claim and the depth claim, judged separately and independently of the edition.
 
-A method may have a real alignment and useless depth, or the other way round; one verdict cannot say that.
+A method may have a real alignment and useless depth, or the other way round; one verdict cannot express that.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from walkback.judge.card_part import CardPart
 from walkback.judge.evidence import Evidence
-from walkback.judge.flag import Flag, finite
+from walkback.judge.flag import Flag
 from walkback.judge.number import first_bad
 from walkback.judge.quantities import Quantities
 from walkback.judge.statistics import Margin, holm, mcnemar_margin
@@ -22,16 +23,18 @@ ClaimOutcome = Literal[
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One claim and what becomes of it."""
+class Claim(CardPart):
+    """One claim and its outcome."""
 
     question: Literal["alignment", "depth"]
     outcome: ClaimOutcome
     reason: str
     name: str = ""
-    """By which name it was walked back: noise, null, one layer carries it, no margin."""
+    """Why it was walked back: noise, null, one layer carries it, no margin."""
     p: float | None = None
-    """Depth only: two-sided p of the true margin being exactly the threshold."""
+    """Depth only: two-sided p-value of the hypothesis that the true margin equals the threshold."""
+
+    JSON_KEYS = ("question", "outcome", "shown", "name", "reason", "p")
 
     @property
     def shown(self) -> str:
@@ -43,19 +46,9 @@ class Claim:
     def from_json(stored: Mapping[str, Any]) -> Claim:
         return Claim(**{name: stored[name] for name in ("question", "outcome", "reason", "name", "p")})
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "question": self.question,
-            "outcome": self.outcome,
-            "shown": self.shown,
-            "name": self.name,
-            "reason": self.reason,
-            "p": finite(self.p),
-        }
-
 
 def alignment(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds, frozen: bool = False) -> Claim:
-    """Does the credit point along the gradient in the layers it trains? For one measured seed."""
+    """The alignment claim of one measured seed: does the credit point along the gradient in the layers it trains?"""
     if frozen:
         return Claim("alignment", "not_applicable", "the blocks are frozen: no credit trains them")
     if not q.has_credit:
@@ -64,17 +57,17 @@ def alignment(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds,
     if all(credit.label == "exact" for credit in credits):
         return Claim("alignment", "trivial", "the credit is the gradient by construction at every layer")
     a = q.aggregates
-    spoken = [q.layers[index] for index in a.deep_layers]
-    if not spoken:
+    judged = [q.layers[index] for index in a.deep_layers]
+    if not judged:
         return Claim("alignment", "inconclusive", a.deep_mean.reason)
     for what, directions in (
-        ("reference", {layer.index: layer.direction for layer in spoken}),
-        ("credit", {layer.index: layer.credit.direction for layer in spoken if layer.credit is not None}),
+        ("reference", {layer.index: layer.direction for layer in judged}),
+        ("credit", {layer.index: layer.credit.direction for layer in judged if layer.credit is not None}),
     ):
         noisy = {index: found.reason for index, found in directions.items() if found.status == "noise"}
         if noisy:
-            return _back("noise", f"the {what} is noise at layer {_listed(noisy)}")
-        # A credit that could not be replayed is taken as it is; a reference must have been checked.
+            return _walked_back("noise", f"the {what} is noise at layer {_listed(noisy)}")
+        # A credit without a replay is accepted; a reference must have been replayed.
         good = ("valid",) if what == "reference" else ("valid", "missing")
         unsure = {index: found.reason for index, found in directions.items() if found.status not in good}
         if unsure:
@@ -90,30 +83,33 @@ def _against_null(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresho
     bad = first_bad([a.deep_mean, *scores.values()])
     if bad is not None:
         return Claim("alignment", "inconclusive", bad.reason)
-    said = f"deep_mean {a.deep_mean:+.3f}, " + ", ".join(f"z = {z:.1f} against {name}" for name, z in scores.items())
+    text = f"deep_mean {a.deep_mean:+.3f}, " + ", ".join(f"z = {z:.1f} against {name}" for name, z in scores.items())
     if min(z.known for z in scores.values()) < t.null_z:
-        return _back("null", f"{said}: not above its null by {t.null_z:g} standard deviations")
+        return _walked_back("null", f"{text}: not above its null by {t.null_z:g} standard deviations")
     if flags["concentration"].status == "raised":
-        return _back("one layer carries it", f"{said}, but {flags['concentration'].reason}")
+        return _walked_back("one layer carries it", f"{text}, but {flags['concentration'].reason}")
     if a.deep_mean.known < t.small_alignment:
-        return Claim("alignment", "detectable_small", f"{said}; under {t.small_alignment:g}")
-    return Claim("alignment", "stands", said)
+        return Claim("alignment", "detectable_small", f"{text}; under {t.small_alignment:g}")
+    return Claim("alignment", "stands", text)
 
 
 def alignment_of_seeds(claims: Sequence[Claim]) -> Claim:
-    """The claim over several seeds: it stands only where it stands in every one of them."""
+    """The claim over several seeds: it stands only if it stands in every seed."""
     if len(claims) == 1:
         return claims[0]
     order: tuple[ClaimOutcome, ...] = (
         "walked_back", "inconclusive", "not_made", "not_applicable", "detectable_small", "stands", "trivial",
     )  # fmt: skip
     worst = min(claims, key=lambda claim: order.index(claim.outcome))
-    like = sum(claim.outcome == worst.outcome for claim in claims)
-    return replace(worst, reason=f"in {like} of {len(claims)} seeds: {worst.reason}")
+    agreeing = sum(claim.outcome == worst.outcome for claim in claims)
+    return replace(worst, reason=f"in {agreeing} of {len(claims)} seeds: {worst.reason}")
 
 
 def depth_margin(evidence: Evidence, measured: Sequence[bool], t: DiagnosticThresholds) -> Margin | None:
-    """The margin with its interval: over seeds, or for one seed over samples where correctness was stored."""
+    """The margin with its interval: over seeds, or over samples for one seed with stored per-sample correctness.
+
+    `measured` is the correctness of the measured samples.
+    """
     null = evidence.deciding
     margin = evidence.margin(null, t.confidence)
     stored = evidence.frozen_correct.get(null)
@@ -123,7 +119,7 @@ def depth_margin(evidence: Evidence, measured: Sequence[bool], t: DiagnosticThre
 
 
 def depth(margin: Margin | None, d3: Flag, evidence: Evidence, t: DiagnosticThresholds, frozen: bool = False) -> Claim:
-    """Do trained blocks beat frozen ones by the threshold, as far as the interval can tell?"""
+    """The depth claim: is the interval of the margin over frozen blocks at or above the threshold?"""
     line, level = t.frozen_acc_margin_pp, f"{t.confidence:.0%}"
     if frozen:
         return Claim("depth", "not_applicable", "the blocks are frozen: this is the baseline itself")
@@ -136,16 +132,16 @@ def depth(margin: Margin | None, d3: Flag, evidence: Evidence, t: DiagnosticThre
         why = "one seed" if margin.n == 1 else "seeds that are not paired"
         return Claim("depth", "inconclusive", f"{margin.mean:+.1f} pp from {why}: there is no interval")
     low, high = margin.interval
-    said = f"{margin.mean:+.1f} pp, {level} interval {low:+.1f} to {high:+.1f} over {margin.n} {margin.counts}"
+    text = f"{margin.mean:+.1f} pp, {level} interval {low:+.1f} to {high:+.1f} over {margin.n} {margin.counts}"
     if low >= line:
-        return Claim("depth", "stands", f"{said}: at or above {line:g} pp", p=p)
+        return Claim("depth", "stands", f"{text}: at or above {line:g} pp", p=p)
     if high < line:
-        return Claim("depth", "walked_back", f"{said}: under {line:g} pp", "no margin", p=p)
-    return Claim("depth", "inconclusive", f"{said}: {line:g} pp lies inside", p=p)
+        return Claim("depth", "walked_back", f"{text}: under {line:g} pp", "no margin", p=p)
+    return Claim("depth", "inconclusive", f"{text}: {line:g} pp lies inside", p=p)
 
 
 def holm_depth(claims: Mapping[str, Claim], t: DiagnosticThresholds) -> dict[str, Claim]:
-    """The depth claims of one table, corrected for having made several: what does not survive is inconclusive."""
+    """The depth claims of one table after Holm's correction; a claim that is not significant then is inconclusive."""
     alpha = 1 - t.confidence
     adjusted = holm({name: claim.p for name, claim in claims.items() if claim.p is not None})
     result = dict(claims)
@@ -159,7 +155,7 @@ def holm_depth(claims: Mapping[str, Claim], t: DiagnosticThresholds) -> dict[str
     return result
 
 
-def _back(name: str, reason: str) -> Claim:
+def _walked_back(name: str, reason: str) -> Claim:
     return Claim("alignment", "walked_back", reason, name)
 
 

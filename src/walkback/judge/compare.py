@@ -1,11 +1,11 @@
-"""Two cards of one run, number by number: the one someone wrote, and the one that measuring again gives.
+"""Compare two cards of one run: a stored card, and the card that measuring the run again gives.
 
-Numbers that are measured again agree to a relative 1e-3. That alone would ask too much of a quantity that is zero by
-nature, such as the cosine of a random credit, so some have an absolute part as well; it is always far below anything a
-check or a reader would act on. What was read and not measured (accuracies, thresholds) must be the same number.
+Measured numbers must agree to a relative 1e-3. Quantities that may be zero, such as the cosine of a random credit, have
+an absolute tolerance as well, far below anything a check or a reader would act on. Numbers that were read rather than
+measured (accuracies, thresholds) must be equal.
 
-Texts must be the same texts. Numbers inside a sentence are roundings of numbers that are compared themselves, and may
-differ where a rounding falls the other way.
+Texts must be equal. Numbers inside a sentence are roundings of numbers that are compared themselves, and may differ by
+one rounding step.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from walkback.judge.card import CORE_CHECKS
+from walkback.judge.thresholds import DiagnosticThresholds
+
 IGNORED = ("format", "walkback", "provenance", "rerun", "hash", "claim.notes")
-"""What says where and by whom a card was made, not what was found."""
+"""Keys that say where and by whom a card was made, not what was measured."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
+    """How far two numbers may be apart and still agree."""
+
     relative: float
     absolute: float = 0.0
 
@@ -30,18 +35,18 @@ class Tolerance:
 
 
 COMPARED_KEYS = Tolerance(1e-9)
-"""Copied from a record, so that only the last bits may differ."""
+"""Numbers copied from a record: only the last bits may differ."""
 _POINTS = Tolerance(1e-9, 1e-6)
-"""Percentage points computed from accuracies that were read: a difference of equal numbers may leave a last bit."""
+"""Percentage points computed from accuracies that were read: a difference of equal numbers may not be exactly 0."""
 MEASURED = Tolerance(1e-3, 1.2e-38)
 """The absolute part is float32's smallest normal number: below it even equal hardware has no relative precision."""
 _COSINE = Tolerance(1e-3, 1e-4)
-"""A cosine may be zero by nature. Its null is about 1/sqrt(width) wide, 0.02 or more, and it is printed with three
+"""A cosine may be zero. Its null is about 1/sqrt(width) wide, 0.02 or more, and it is printed with three
 digits: 1e-4 is far inside either."""
 SCORE = Tolerance(1e-3, 1e-2)
-"""A cosine over the width of its null, so the same allowance divided by 0.01; printed with one digit."""
+"""A cosine divided by the width of its null, so the same tolerance divided by 0.01; printed with one digit."""
 _SHARE = Tolerance(1e-3, 2e-3)
-"""Counts samples on one side of a line: two of 1024 may lie so close to it that rounding decides."""
+"""A share of samples beyond a limit: two of 1024 may be so close to it that rounding decides."""
 
 _KINDS: dict[str, Tolerance] = {
     **dict.fromkeys(("threshold", "thresholds", "confidence", "headline_acc", "frozen", "bp_acc"), COMPARED_KEYS),
@@ -54,7 +59,7 @@ _KINDS: dict[str, Tolerance] = {
 _PROSE = ("reason", "sentence", "answer", "words", "limits")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 _PRINTED = Tolerance(1e-2)
-"""Three significant digits: one more or less in the last of them."""
+"""Three significant digits, the last of which may differ by one."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ class Difference:
         return re.split(r"[.\[]", self.key)[0]
 
     @property
-    def said(self) -> str:
-        """Both values; of long ones the part where they differ."""
+    def text(self) -> str:
+        """Both values, long ones cut to the part where they differ."""
         left, right = repr(self.card), repr(self.found)
         first = next(
             (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
@@ -80,12 +85,30 @@ class Difference:
 
 
 def compare_cards(card: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
-    """Every place where a card disagrees with the one found by measuring again."""
-    return list(_differences(card, found, ()))
+    """Every place where a card disagrees with the one found by measuring again.
+
+    A threshold or a check that was added to walkback after the card was written is no difference.
+    """
+    if "thresholds" in card:
+        defaults = DiagnosticThresholds().to_json()
+        later = {name: defaults[name] for name in defaults.keys() - set(DiagnosticThresholds.JSON_REQUIRED)}
+        card = {**card, "thresholds": later | dict(card["thresholds"])}
+    return list(_differences(card, without_checks(found, added_checks(card, found)), ()))
+
+
+def added_checks(card: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The ids of checks that `other` has and `card` lacks, apart from those that every card must have."""
+    ids = {check["id"] for check in card.get("checks", ())}
+    return [check["id"] for check in other.get("checks", ()) if check["id"] not in {*ids, *CORE_CHECKS}]
+
+
+def without_checks(card: Mapping[str, Any], ids: Sequence[str]) -> Mapping[str, Any]:
+    """The card without the checks of these ids."""
+    return {**card, "checks": [check for check in card["checks"] if check["id"] not in ids]} if ids else card
 
 
 def card_leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Every single value that is compared, with the way to it."""
+    """Every scalar that is compared, with its path in the card."""
     if _key(path) in IGNORED:
         return
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
@@ -97,7 +120,7 @@ def card_leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 
 def card_tolerance(names: Sequence[str]) -> Tolerance:
-    """What is allowed to a number under these names; the innermost name that says something decides."""
+    """The tolerance of the number at this path of names; the innermost name that has a tolerance decides."""
     return next((_KINDS[name] for name in reversed(names) if name in _KINDS), MEASURED)
 
 
@@ -124,7 +147,7 @@ def _differences(card: Any, found: Any, path: tuple[str | int, ...]) -> Iterator
 
 def _same(card: Any, found: Any, names: Sequence[str]) -> bool:
     if _is_number(card) and _is_number(found):
-        # Counts and positions are whole numbers on any machine.
+        # Counts and indices are the same on any machine.
         return bool(card == found) if isinstance(found, int) else card_tolerance(names).agree(card, found)
     if isinstance(card, str) and isinstance(found, str) and names and names[-1] in _PROSE:
         return _same_sentence(card, found)
@@ -151,7 +174,7 @@ def _same_printed(card: str, found: str) -> bool:
 
 
 def _named(item: Any, index: int) -> str | int:
-    """Checks and modes go by their id, everything else in a list by its place."""
+    """The path element of an item in a list: its id if it has one (checks, failure modes), else its index."""
     return str(item["id"]) if isinstance(item, Mapping) and "id" in item else index
 
 

@@ -1,4 +1,4 @@
-"""Detectors in a training log: which rows raise D1 or D2, and the first that does."""
+"""Alarms of the detectors in a training log: the rows in which D1 or D2 fails, and the first such epoch."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from walkback.judge.thresholds import DiagnosticThresholds
 
 LogRow = Mapping[str, Any]
-"""What was logged after an epoch; a number that was not finite is None."""
+"""What was logged after an epoch; None stands for a number that was not finite."""
 PAPERS_FACTOR = 8.0
-"""The papers' floor of 1e-7 where they measured with batches of 1024, in a mean loss of 128."""
+"""The papers measured with batches of 1024: their floor of 1e-7 is this factor higher for a mean loss of 128."""
 
 
 def is_watched(row: LogRow) -> bool:
-    """Whether the detectors looked at the network after this epoch."""
+    """Whether the detectors measured the network after this epoch."""
     return "growth" in row
 
 
 def alarm_of(check: str, thresholds: DiagnosticThresholds, floor: float | None = None) -> Callable[[LogRow], bool]:
-    """Whether a row raises D1 or D2 (at another floor, where one is given)."""
+    """A function that says whether D1 or D2 fails in a row; `floor` replaces the threshold of D2."""
 
     def grown(row: LogRow) -> bool:
         growth = row["growth"]
@@ -33,5 +33,5 @@ def alarm_of(check: str, thresholds: DiagnosticThresholds, floor: float | None =
 
 
 def first_alarm_epoch(rows: Iterable[LogRow], is_raised: Callable[[LogRow], bool]) -> int | None:
-    """The first epoch whose row raises a detector; None where none does."""
+    """The first epoch in whose row the detector fails; None if there is none."""
     return next((int(row["epoch"]) for row in rows if is_watched(row) and is_raised(row)), None)

@@ -1,16 +1,17 @@
-"""From flags to a verdict: a total decision table in three-valued logic.
+"""Verdicts from checks: a decision table in three-valued logic that covers every combination.
 
-An edition fails where one of its terms is true, and a term is true where all of its flags are raised. Missing and not
-informative are unknown; where the unknown could change the outcome the verdict is inconclusive.
+A method is walked back if one of the edition's terms is true; a term is true if all of its checks fail. Missing and not
+informative checks are unknown; if they could change the outcome, the verdict is inconclusive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from walkback.core.errors import unknown
+from walkback.judge.card_part import CardPart
 from walkback.judge.flag import Flag
 
 Outcome = Literal["trustworthy", "walked_back", "inconclusive"]
@@ -20,13 +21,13 @@ NOT_CHECKED = "depth utility not checked"
 
 @dataclass(frozen=True)
 class Edition:
-    """One edition of the protocol."""
+    """One edition of the protocol; `terms` are the combinations of checks that walk a method back."""
 
     name: str
     summary: str
     terms: tuple[tuple[str, ...], ...]
     skips_depth: bool = False
-    """Whether D3 is skipped where no frozen baseline was given at all."""
+    """Whether D3 is skipped if no frozen baseline was given."""
 
 
 EDITIONS: dict[str, Edition] = {
@@ -44,15 +45,18 @@ EDITIONS: dict[str, Edition] = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(CardPart):
     """What an edition concludes. It rules out the audited failures; it certifies nothing."""
 
     outcome: Outcome
     protocol: str
     decided_by: tuple[str, ...]
-    """The flags that walk it back, or those whose being unknown leaves it open."""
+    """The checks that walk it back, or the unknown ones that leave it inconclusive."""
     reasons: tuple[str, ...]
     note: str = ""
+
+    JSON_KEYS = ("verdict", "sentence", "decided_by")
+    JSON_ATTRIBUTES: ClassVar = {"verdict": "outcome"}
 
     @property
     def sentence(self) -> str:
@@ -65,9 +69,6 @@ class Verdict:
     def line(self) -> str:
         return f"VERDICT: {self.sentence}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"verdict": self.outcome, "sentence": self.sentence, "decided_by": list(self.decided_by)}
-
 
 def edition(name: str) -> Edition:
     if name not in EDITIONS:
@@ -76,24 +77,24 @@ def edition(name: str) -> Edition:
 
 
 def decide(name: str, flags: Mapping[str, Flag], baseline_given: bool) -> Verdict:
-    """The verdict of one edition; total over all flags."""
+    """The verdict of the edition called `name`."""
     return apply(edition(name), flags, baseline_given)
 
 
 def withheld(name: str, missing: str) -> Verdict:
-    """No verdict, because part of what was to be judged is gone."""
+    """An inconclusive verdict, because part of the evidence is missing; `missing` says which."""
     return Verdict("inconclusive", edition(name).name, (), (missing,))
 
 
 def apply(rules: Edition, flags: Mapping[str, Flag], baseline_given: bool) -> Verdict:
-    """The verdict of any table of terms."""
+    """The verdict of any edition, also one that is not among EDITIONS."""
     name, terms = rules.name, rules.terms
     note = ""
     if rules.skips_depth and not baseline_given:
         terms = tuple(term for term in terms if "D3" not in term)
         note = NOT_CHECKED
     raised = [term for term in terms if all(flags[flag].truth is True for flag in term)]
-    # A term with a clear flag is settled; of the others, those that are unknown are what is missing.
+    # A term with a clear flag is false. The others could still become true: their unknown flags are what is missing.
     unsettled = [term for term in terms if all(flags[flag].truth is not False for flag in term)]
     if raised:
         deciding = _once(raised)

@@ -1,4 +1,4 @@
-"""The accuracies a claim rests on: the method's, its frozen baselines', and backprop's where it is known."""
+"""The accuracies that a claim is based on: of the method, of its frozen baselines, and of backprop if known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NULLS: dict[str, str] = {
 }
 
 Accuracies = float | Sequence[float] | None
-"""What a user may give: one number, one per seed, or nothing."""
+"""What a user may pass: one number, one per seed, or None."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class Evidence:
 
     headline_acc: tuple[float, ...] = ()
     frozen: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """By the name of the null."""
+    """By the kind of frozen baseline (a key of NULLS)."""
     bp_acc: tuple[float, ...] = ()
     null: str = METHOD_SHELL
-    """The null that decides."""
+    """The kind of frozen baseline that decides D3."""
     correct: tuple[bool, ...] = ()
-    """Per-sample correctness of the method's one seed; the measured samples' is used where this is empty."""
+    """Per-sample correctness of a single seed; if empty, that of the measured samples is used."""
     frozen_correct: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
-    """The same of the frozen baselines, on the same samples."""
+    """Per-sample correctness of the frozen baselines, on the same samples."""
     seeds: tuple[int, ...] = ()
-    """Which seeds the accuracies are of, where that is known."""
+    """The seeds of the accuracies, if known."""
 
     def __post_init__(self) -> None:
         for name, seeds in self.frozen.items():
@@ -57,7 +57,7 @@ class Evidence:
         frozen_correct: Mapping[str, Iterable[Any]] | None = None,
         seeds: Iterable[int] = (),
     ) -> Evidence:
-        """Read what a user gave: a number, one per seed, or for the baseline a dict of these by null."""
+        """Evidence from what a user passes: numbers, one per seed, or for the baseline a dict of these by its kind."""
         if null not in (METHOD_SHELL, BP_SHELL):
             raise unknown("null", null, (METHOD_SHELL, BP_SHELL))
         frozen: dict[str, tuple[float, ...]] = {}
@@ -82,11 +82,11 @@ class Evidence:
 
     @property
     def deciding(self) -> str:
-        """The null that decides: the one asked for, or the bare number where that is all there is."""
+        """The kind of frozen baseline that decides: `null`, or the unnamed one if only that was given."""
         return UNNAMED if UNNAMED in self.frozen and self.null not in self.frozen else self.null
 
     def margin(self, null: str, confidence: float = 0.95) -> Margin | None:
-        """Accuracy over the named baseline; None where one of the two was not given."""
+        """Accuracy minus that of the named baseline; None if one of the two was not given."""
         if not self.headline_acc or not self.frozen.get(null):
             return None
         return paired_margin(self.headline_acc, self.frozen[null], confidence)
@@ -118,7 +118,7 @@ def _accuracies(given: Any, what: str) -> tuple[float, ...]:
         raise InputError(f"{what} is {given!r}; expected a number from 0 to 1, one per seed, or None.")
     try:
         values = list(given)
-    except TypeError:  # A single number; an array without axes cannot be listed either.
+    except TypeError:  # A single number, or an array without axes.
         values = [given]
     return tuple(_accuracy(value, what) for value in values)
 

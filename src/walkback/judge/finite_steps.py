@@ -1,6 +1,6 @@
-"""What finite steps say of a credit: means over samples with their intervals, efficiencies, deep means, and ranks.
+"""Statistics of finite-step measurements: means over samples with intervals, efficiencies, deep means, and ranks.
 
-Intervals are t intervals over samples at fixed weights (ddof = 1): they say nothing of another seed.
+Intervals are t intervals over samples at fixed weights (ddof = 1): they say nothing about other seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from walkback.judge.number import Number
 from walkback.judge.statistics import mean_interval
 
 CONTROL = 0.99
-"""What the true gradient must reach for the step to count as small: below it the correlation carries a caveat."""
+"""The correlation that the true gradient must reach for the step to count as small; below it there is a caveat."""
 CLS = Number.invalid("not informative: before the first block the cls token is the same for every sample")
 
 
@@ -55,33 +55,33 @@ class Functional:
     random_std: Number
     """Width of the negative control's mean about zero."""
     nudge_credit: Mean
-    """Change of the mean loss by a step against the credit; it carries |h||g|, so it is not to be compared."""
+    """Change of the mean loss by a step against the credit; proportional to |h||g|, so networks cannot be compared."""
     nudge_gradient: Mean
     efficiency: Mean
-    """Their ratio: the share of the gradient's gain that the credit gets. This is what networks are compared by."""
+    """nudge_credit / nudge_gradient: the share of the gradient's gain that the credit achieves; comparable."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: value.to_json() for name, value in vars(self).items()}
 
 
 def functional_layers(m: Measurements) -> tuple[Functional, ...]:
-    """Every layer h_0..h_L by itself."""
+    """One `Functional` for each layer h_0..h_L."""
     return tuple(_functional(m, [index]) for index in range(m.depth + 1))
 
 
 def functional_deep(m: Measurements) -> Functional:
     """Means over the layers whose credit trains a block, without those where it is exact by construction.
 
-    Layers count equally. Samples that are missing at one of the layers are left out at all of them, and counted.
+    Layers have equal weights. A sample that is missing at one layer is left out at all of them, and counted.
     """
     return _functional(m, deep_layers(m))
 
 
 def train_loss_change(rows: Sequence[Mapping[str, Any]]) -> Number:
-    """Mean training loss of the last epoch less that of the first, from a run's log: negative where it fell.
+    """Mean training loss of the last epoch minus that of the first, from the rows of a run's log.
 
-    Both are means over the steps of an epoch, each taken before its update, on augmented samples where the run
-    augments; the loss at initialisation is not in it.
+    Both are means over the steps of an epoch, each computed before its update, on augmented samples if the run
+    augments; the loss at initialisation is not included.
     """
     if len(rows) < 2:
         return Number.missing(f"the log holds {len(rows)} epochs; a change needs at least 2")
@@ -92,7 +92,7 @@ def train_loss_change(rows: Sequence[Mapping[str, Any]]) -> Number:
 
 
 def kendall_tau(a: Sequence[float], b: Sequence[float]) -> Number:
-    """Kendall's tau-b of two rankings of the same things: 1 the same order, -1 the reverse; ties are allowed for."""
+    """Kendall's tau-b of two rankings of the same things: 1 is the same order, -1 the reverse; ties are handled."""
     if len(a) != len(b):
         raise InputError(f"Two rankings have {len(a)} and {len(b)} entries; expected the same things in both.")
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -100,7 +100,7 @@ def kendall_tau(a: Sequence[float], b: Sequence[float]) -> Number:
         return Number.invalid("an entry is not a finite number and has no rank")
     if len(left) < 2:
         return Number.missing(f"{len(left)} entries have no order; at least 2 are needed")
-    # Compared, not subtracted: a difference of tiny numbers may round to zero.
+    # Compared rather than subtracted: a difference of tiny numbers may round to zero.
     x, y = (np.sign(np.greater.outer(v, v).astype(int) - np.less.outer(v, v)) for v in (left, right))
     pairs_x, pairs_y = int(np.abs(x).sum()), int(np.abs(y).sum())
     if pairs_x == 0 or pairs_y == 0:
@@ -109,10 +109,10 @@ def kendall_tau(a: Sequence[float], b: Sequence[float]) -> Number:
 
 
 def random_std(samples: int, directions: int, features: int) -> float:
-    """Width of the mean correlation with independent random vectors, over K directions in d dimensions.
+    """Standard deviation of the mean correlation with independent random vectors, over K directions in d dimensions.
 
-    Each sample's has variance (1 + (d + 1)/(K - 1))/d: 1/K from the finite draw of directions, and 1/d because a random
-    vector has that much in common with any gradient. It is 1/sqrt(nK) only where d is far larger than K.
+    A sample's correlation has variance (1 + (d + 1)/(K - 1))/d: 1/K from the finite number of directions, and 1/d
+    because that is the squared cosine of a random vector with any gradient. It is 1/sqrt(nK) only if d >> K.
     """
     return math.sqrt((directions + features) / (features * (directions - 1) * samples))
 
@@ -121,7 +121,7 @@ def _functional(m: Measurements, layers: Sequence[int]) -> Functional:
     control, random = _mean(m, "rho_gradient", layers), _mean(m, "rho_random", layers)
     width = Number.missing("no random vector was tried")
     if random.n:
-        # Every layer has directions of its own.
+        # Each layer has its own directions, so layers count like further samples.
         n = random.n * len(layers)
         width = Number.of(random_std(n, int(m.facts["directions"]), int(m.facts["features"])))
     caveat = ""
@@ -141,7 +141,10 @@ def _functional(m: Measurements, layers: Sequence[int]) -> Functional:
 
 
 def _rows(m: Measurements, names: Sequence[str], layers: Sequence[int]) -> tuple[list[Array], int] | Number:
-    """Some arrays [layer, sample] with the samples that all of them have at all the layers, and how many have not."""
+    """The named arrays at `layers`, restricted to samples that are finite in all of them, and the number left out.
+
+    A number instead says why there is nothing to average.
+    """
     found = [array for name in names if (array := m.get(name)) is not None]
     if len(found) < len(names):
         return Number.missing("no credit was measured")
@@ -158,10 +161,10 @@ def _rows(m: Measurements, names: Sequence[str], layers: Sequence[int]) -> tuple
 
 
 def _mean(m: Measurements, name: str, layers: Sequence[int], caveat: str = "") -> Mean:
-    got = _rows(m, [name], layers)
-    if isinstance(got, Number):
-        return Mean(got)
-    (values,), excluded = got
+    rows = _rows(m, [name], layers)
+    if isinstance(rows, Number):
+        return Mean(rows)
+    (values,), excluded = rows
     return _over_samples(values.mean(axis=0), excluded, caveat)
 
 
@@ -172,21 +175,21 @@ def _over_samples(values: Array, excluded: int, caveat: str) -> Mean:
 
 
 def _pooled(m: Measurements, layers: Sequence[int], caveat: str) -> Number:
-    pooled, got = m.get("rho_pooled"), _rows(m, ["rho"], layers)
-    if isinstance(got, Number):
-        return got
+    pooled, rows = m.get("rho_pooled"), _rows(m, ["rho"], layers)
+    if isinstance(rows, Number):
+        return rows
     return Number.missing("it was not measured") if pooled is None else Number.of(pooled[list(layers)].mean(), caveat)
 
 
 def _efficiency(m: Measurements, layers: Sequence[int]) -> Mean:
     """The ratio of the mean changes at each layer, averaged over layers.
 
-    The interval is that of the ratio made linear: each sample counts by (credit - ratio * gradient) / mean gradient.
+    The interval is that of the linearised ratio: each sample contributes (credit - ratio * gradient) / mean gradient.
     """
-    got = _rows(m, ["nudge_credit", "nudge_gradient"], layers)
-    if isinstance(got, Number):
-        return Mean(got)
-    (credit, gradient), excluded = got
+    rows = _rows(m, ["nudge_credit", "nudge_gradient"], layers)
+    if isinstance(rows, Number):
+        return Mean(rows)
+    (credit, gradient), excluded = rows
     gains = gradient.mean(axis=1, keepdims=True)
     if not (gains < 0).all():
         where = layers[int(np.argmax(gains[:, 0]))]

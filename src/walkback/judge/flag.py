@@ -1,15 +1,21 @@
-"""What a check found: raised, clear, missing or not informative, with everything needed to argue about it."""
+"""The outcome of a check, with its value, threshold and reason.
+
+A flag is `raised` where the check fails and `clear` where it passes; these are the words stored in cards.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from walkback.judge.card_part import CardPart, NonNegative
 
 FlagStatus = Literal["raised", "clear", "missing", "not_informative"]
 FLAG_STATUSES: tuple[FlagStatus, ...] = ("raised", "clear", "missing", "not_informative")
 
-STATUS_TEXT: dict[FlagStatus, str] = {
+ShownStatus = Literal["FAIL", "PASS", "NOT MEASURED", "NOT INFORMATIVE", "INVALID"]
+
+STATUS_TEXT: dict[FlagStatus, ShownStatus] = {
     "raised": "FAIL",
     "clear": "PASS",
     "missing": "NOT MEASURED",
@@ -18,7 +24,7 @@ STATUS_TEXT: dict[FlagStatus, str] = {
 
 
 @dataclass(frozen=True)
-class Flag:
+class Flag(CardPart):
     """The outcome of one check."""
 
     id: str
@@ -29,61 +35,47 @@ class Flag:
     unit: str = ""
     threshold: float | None = None
     side: Literal["above", "below"] = "above"
-    """On which side of the threshold the flag is raised."""
-    layer: int | None = None
-    n: int = 0
+    """On which side of the threshold the check fails."""
+    layer: NonNegative | None = None
+    n: NonNegative = 0
     counts: str = "samples"
     """What n counts."""
     interval: tuple[float, float] | None = None
     margin: float | None = None
     """How far the value is from the threshold: a factor of at least 1, or for D3 a difference in percentage points."""
     flips_at: float | None = None
-    """The threshold at which the flag changes; None where none would."""
+    """The threshold at which the result changes; None where there is no such threshold."""
     invalid: bool = False
-    """Missing because a precondition of the measurement failed, not because nothing was measured."""
+    """Whether it is missing because a precondition failed rather than because nothing was measured."""
     decides: bool = True
     """Whether an edition of the protocol may use it for its verdict."""
+
+    JSON_KEYS = (
+        "id", "name", "status", "shown", "value", "unit", "threshold", "side", "layer", "n", "counts", "interval",
+        "margin", "flips_at", "decides", "reason",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         assert self.status == "missing" or not self.invalid
 
     @property
-    def shown(self) -> str:
+    def shown(self) -> ShownStatus:
+        """The result as cards store it."""
         return "INVALID" if self.invalid else STATUS_TEXT[self.status]
 
     @property
-    def truth(self) -> bool | None:
-        """Raised, not raised, or unknown."""
-        return {"raised": True, "clear": False}.get(self.status)
+    def displayed(self) -> str:
+        """The result as people read it: fails, passes, or `shown`."""
+        return {"FAIL": "fails", "PASS": "passes"}.get(self.shown, self.shown)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "name": self.name,
-            "status": self.status,
-            "shown": self.shown,
-            "value": finite(self.value),
-            "unit": self.unit,
-            "threshold": self.threshold,
-            "side": self.side,
-            "layer": self.layer,
-            "n": self.n,
-            "counts": self.counts,
-            "interval": None if self.interval is None else list(self.interval),
-            "margin": finite(self.margin),
-            "flips_at": finite(self.flips_at),
-            "decides": self.decides,
-            "reason": self.reason,
-        }
+    @property
+    def truth(self) -> bool | None:
+        """True if raised, False if clear, None if unknown."""
+        return {"raised": True, "clear": False}.get(self.status)
 
 
 def factor(value: float, threshold: float) -> float | None:
-    """How many-fold the value lies from its threshold, whichever is larger; None where a factor has no meaning."""
+    """The factor, at least 1, between a value and its threshold; None if one of them is not positive."""
     if value <= 0 or threshold <= 0:
         return None
     return max(value / threshold, threshold / value)
-
-
-def finite(value: float | None) -> float | None:
-    """The value as JSON may hold it; the reason beside it says why there is none."""
-    return value if value is not None and math.isfinite(value) else None

@@ -1,69 +1,55 @@
-"""What the measurements say of each layer: norms, whether the gradient's direction is real, and the credit there."""
+"""The quantities of each layer: norms, validity of the gradient's direction, and the credit."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from walkback.core.measurements import GROUP, Array, Measurements
-from walkback.judge.flag import finite
+from walkback.judge.card_part import CardPart, NonNegative
 from walkback.judge.number import Number
-from walkback.judge.reference import UNCHECKED, Clamp, Direction, clamp_of, credit_direction_of, direction_of
+from walkback.judge.reference import UNCHECKED, Clamp, Cos64, Direction, clamp_of, credit_direction_of, direction_of
 from walkback.judge.thresholds import DiagnosticThresholds
+
+LayerLabel = Literal["exact", "asymptotic", "fitted", "none"]
+"""How a layer's credit relates to the gradient by construction; a cosine of an exact layer is no evidence."""
 
 
 @dataclass(frozen=True)
-class Fresh:
+class Fresh(CardPart):
     """A layer's mean cosine under freshly drawn feedback."""
 
     mean: float
     std: float
-    draws: int
+    draws: NonNegative
     z: Number
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mean": self.mean, "std": self.std, "draws": self.draws, "z": self.z.to_json()}
 
 
 @dataclass(frozen=True)
-class LayerCredit:
+class LayerCredit(CardPart):
     """The credit at one layer."""
 
     cos: Number
     direction: Direction
-    """Whether float64 reproduces the credit itself."""
+    """Whether float64 reproduces the credit."""
     norm: Number
     clamped: Number
-    n: int
-    excluded: int
-    label: str
+    n: NonNegative
+    excluded: NonNegative
+    label: LayerLabel
     null_std: float | None
     z: Number
     fresh: Fresh | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "cos": self.cos.to_json(),
-            "direction": self.direction.to_json(),
-            "norm": self.norm.to_json(),
-            "clamped": self.clamped.to_json(),
-            "n": self.n,
-            "excluded": self.excluded,
-            "label": self.label,
-            "null_std": finite(self.null_std),
-            "z": self.z.to_json(),
-            "fresh": None if self.fresh is None else self.fresh.to_json(),
-        }
-
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(CardPart):
     """One hidden state h_l."""
 
-    index: int
+    index: NonNegative
     hidden_norm: Number
     grad_norm_raw: Number
     grad_norm_128: Number
@@ -71,21 +57,18 @@ class Layer:
     clamp: Clamp
     credit: LayerCredit | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "layer": self.index,
-            "hidden_norm": self.hidden_norm.to_json(),
-            "grad_norm_128": self.grad_norm_128.to_json(),
-            "grad_norm_raw": self.grad_norm_raw.to_json(),
-            "cos64": self.direction.cos64(),
-            "direction": self.direction.to_json(),
-            "clamp": self.clamp.to_json(),
-            "credit": None if self.credit is None else self.credit.to_json(),
-        }
+    JSON_KEYS = (
+        "layer", "hidden_norm", "grad_norm_128", "grad_norm_raw", "cos64", "direction", "clamp", "credit",
+    )  # fmt: skip
+    JSON_ATTRIBUTES: ClassVar = {"layer": "index"}
+
+    @property
+    def cos64(self) -> Cos64 | None:
+        return self.direction.cos64
 
 
 def layer_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Layer:
-    """Everything about h_index."""
+    """All quantities of the hidden state h_index."""
     raw = _mean_norm(m.get("grad_norm"), index, "gradient")
     direction = direction_of(m, index, t)
     clamp = clamp_of(m, index, t)
@@ -117,12 +100,12 @@ def _credit(
         return None
     known = cosines[index][np.isfinite(cosines[index])]
     excluded = cosines.shape[1] - known.size
-    own = credit_direction_of(m, index, t)
-    cos = _cosine(m, index, direction, own, known, excluded)
+    credit_direction = credit_direction_of(m, index, t)
+    cos = _cosine(m, index, direction, credit_direction, known, excluded)
     std = None if stds is None else float(stds[index])
     return LayerCredit(
         cos=cos,
-        direction=own,
+        direction=credit_direction,
         norm=_mean_norm(m.get("credit_norm"), index, "credit"),
         clamped=_clamped(clamped, index, cos, clamp, t),
         n=int(known.size),
@@ -134,19 +117,22 @@ def _credit(
     )
 
 
-def layer_label(m: Measurements, index: int) -> str:
-    """exact, asymptotic, fitted or none."""
+def layer_label(m: Measurements, index: int) -> LayerLabel:
+    """The label of one layer; `none` where the measurements have no labels."""
     labels = m.facts.get("labels")
     return (labels[index] or "none") if labels else "none"
 
 
-def _cosine(m: Measurements, index: int, direction: Direction, own: Direction, known: Array, excluded: int) -> Number:
+def _cosine(
+    m: Measurements, index: int, direction: Direction, credit_direction: Direction, known: Array, excluded: int
+) -> Number:
+    """The mean of the known per-sample cosines, unless the reference or the credit is noise."""
     if index == 0 and m.facts.get("pool") == "cls":
         return Number.invalid("not informative: before the first block the cls token is the same for every sample")
     if direction.status == "noise":
         return Number.invalid(f"the reference is noise: {direction.reason}")
-    if own.status == "noise":
-        return Number.invalid(f"the credit is noise: {own.reason}")
+    if credit_direction.status == "noise":
+        return Number.invalid(f"the credit is noise: {credit_direction.reason}")
     if known.size == 0:
         return Number.invalid(f"all {excluded} samples are excluded: their reference or credit is zero or not finite")
     caveats = []
@@ -154,7 +140,7 @@ def _cosine(m: Measurements, index: int, direction: Direction, own: Direction, k
         caveats.append(UNCHECKED)
     if direction.status == "degraded":
         caveats.append("direction degraded")
-    if own.status == "degraded":
+    if credit_direction.status == "degraded":
         caveats.append("credit degraded")
     if excluded:
         caveats.append(f"{excluded} of {known.size + excluded} samples excluded")
@@ -162,7 +148,7 @@ def _cosine(m: Measurements, index: int, direction: Direction, own: Direction, k
 
 
 def _clamped(clamped: Array | None, index: int, cos: Number, clamp: Clamp, t: DiagnosticThresholds) -> Number:
-    """What plain code would have printed: never shown without saying so."""
+    """The cosine that a plain, clamping cosine function gives; its reason always says so."""
     if clamped is None:
         return Number.missing("the clamped cosine was not measured")
     if not cos.ok:
@@ -175,7 +161,7 @@ def _clamped(clamped: Array | None, index: int, cos: Number, clamp: Clamp, t: Di
 
 
 def score(cos: Number, std: float | None) -> Number:
-    """Standard deviations from the Haar null, whose mean is zero and whose width is known exactly."""
+    """z over the null of random rotations, which has mean zero and the exactly known standard deviation `std`."""
     if not cos.ok:
         return cos
     if std is None:
@@ -186,7 +172,7 @@ def score(cos: Number, std: float | None) -> Number:
 
 
 def fresh_of(cos: Number, draws: Array | None, layers: list[int]) -> Fresh | None:
-    """The mean cosine over `layers` against fresh feedback; None where it was not drawn for all of them."""
+    """The mean cosine over `layers` compared with fresh feedback; None if it was not drawn for all of them."""
     if draws is None or not layers:
         return None
     means = draws[layers].mean(axis=0)

@@ -1,7 +1,6 @@
-"""A number that knows whether it may be shown.
+"""A number with a status, so that an invalid measurement cannot be printed by accident.
 
-A number whose precondition failed has no value at all, so no table, caption or format string can print it by accident:
-it prints INVALID and its reason instead.
+A number whose precondition failed has no value: tables, captions and format strings show INVALID and the reason.
 """
 
 from __future__ import annotations
@@ -9,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from walkback.judge.card_part import CardPart
 
 
 @dataclass(frozen=True)
-class Number:
-    """A value, or why there is none; a value may carry a caveat as its reason ("direction not checked")."""
+class Number(CardPart):
+    """A value, or the reason why there is none. The reason of a valid number is a caveat ("direction not checked")."""
 
     value: float | None
     status: Literal["ok", "invalid", "missing"]
@@ -26,7 +27,7 @@ class Number:
 
     @staticmethod
     def of(value: float, caveat: str = "") -> Number:
-        """The number, or INVALID where it is not finite."""
+        """A valid number, or an invalid one where `value` is not finite."""
         if not math.isfinite(value):
             return Number.invalid("it is not a finite number")
         return Number(float(value), "ok", caveat)
@@ -45,17 +46,17 @@ class Number:
 
     @property
     def known(self) -> float:
-        """The value, where the caller has seen that there is one."""
+        """The value; the caller has checked `ok`."""
         assert self.value is not None, self.reason
         return self.value
 
     @property
     def word(self) -> str:
-        """What stands where the value would stand."""
+        """The text shown in place of the value."""
         return "INVALID" if self.status == "invalid" else "NOT MEASURED"
 
     def short(self, spec: str) -> str:
-        """For a narrow column whose reasons are printed below it: the value, or the word in its place."""
+        """The value without its reason, or `word`: for narrow columns with the reasons printed below."""
         return format(self.value, spec) if self.ok else self.word
 
     def __format__(self, spec: str) -> str:
@@ -67,11 +68,8 @@ class Number:
     def __str__(self) -> str:
         return format(self, ".4g")
 
-    def to_json(self) -> dict[str, Any]:
-        return {"value": self.value, "status": self.status, "reason": self.reason}
-
 
 def first_bad(numbers: Iterable[Number]) -> Number | None:
-    """The first number that may not be used: an invalid one before a missing one; None where all are good."""
+    """The first number without a value, an invalid one before a missing one; None if all have values."""
     bad = [number for number in numbers if not number.ok]
     return min(bad, key=lambda number: number.status, default=None)

@@ -1,4 +1,4 @@
-"""All that is computed from stored measurements before anything is judged: layers, growth, aggregates."""
+"""Everything that is computed from stored measurements before judging: layers, growth, aggregates."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ FITTED_ERROR = 0.1
 
 @dataclass(frozen=True)
 class Quantities:
-    """What the checks and claims read."""
+    """The input of the checks and claims."""
 
     layers: tuple[Layer, ...]
     growth: Mapping[int, Number]
-    """By block l: |h_{l+1}| / |h_l|, of means over samples; for block 0 over all tokens where only cls is read."""
+    """By block l: |h_{l+1}| / |h_l|, means over samples; for block 0 over all tokens if the head reads only cls."""
     overflow: int | None
-    """The first layer whose mean norm is infinite after a finite one; growth without bound."""
+    """The first layer whose mean norm is infinite after a finite one: unbounded growth."""
     group_cos: Number
     """Mean pairwise cosine of the normalised group-mean gradients at h_L."""
     error_norm: Number
     grad_over_error: Number
-    """|g_L| / |e|: a fitted network has a small gradient without any collapse."""
+    """|g_L| / |e|: tells a collapsed gradient from that of a fitted network, whose error is small as well."""
     aggregates: Aggregates
     top_norms: Array | None
     """Per-sample gradient norms at h_L."""
@@ -45,7 +45,7 @@ class Quantities:
         return len(self.layers) - 1
 
     def is_fitted(self, floor: float) -> bool:
-        """Whether a gradient under `floor` is small because the error is: with an error of length 1 it would not be."""
+        """Whether a small error explains a gradient under `floor`: with an error of norm 1 it would be above."""
         if not self.error_norm.ok or self.error_norm.known > FITTED_ERROR:
             return False
         return self.error_norm.known == 0 or (self.grad_over_error.ok and self.grad_over_error.known / GROUP >= floor)
@@ -56,8 +56,8 @@ class Quantities:
 
 
 def quantities(m: Measurements, t: DiagnosticThresholds) -> Quantities:
-    """Compute everything once."""
-    _consistent(m)
+    """Compute all quantities of these measurements."""
+    _require_consistent(m)
     layers = tuple(layer_of(m, index, t) for index in range(m.depth + 1))
     errors, grads, pairs = m.get("error_norm"), m.get("grad_norm"), m.get("group_cos")
     error = Number.missing("the output error was not measured") if errors is None else Number.of(float(errors.mean()))
@@ -85,7 +85,7 @@ def _ratio(above: Number, below: Number, zero: str) -> Number:
 
 
 def _growth(m: Measurements, layers: tuple[Layer, ...]) -> dict[int, Number]:
-    # Before the first block the cls token is the same for every sample: its size is no scale to grow from.
+    # Before the first block the cls token is the same for every sample, so its norm is no baseline for growth.
     first = 1 if m.facts.get("pool") == "cls" else 0
     found = {
         block: _ratio(layers[block + 1].hidden_norm, layers[block].hidden_norm, f"the hidden state h_{block} is zero")
@@ -121,8 +121,8 @@ def _group_cos(pairs: Array | None, top: Layer) -> Number:
     return Number.of(float(known.mean()))
 
 
-def _consistent(m: Measurements) -> None:
-    """Refuse arrays that do not fit together."""
+def _require_consistent(m: Measurements) -> None:
+    """Refuse arrays whose sizes contradict each other."""
     for fact in ("layers", "samples", "groups"):
         count = m.facts.get(fact)
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:

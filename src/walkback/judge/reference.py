@@ -1,27 +1,38 @@
-"""Two statements about the reference at a layer, which are often taken for one.
+"""Validity of the reference gradient at a layer: two properties that are often confused.
 
 *Direction*: does float64 reproduce it? *Clamp*: would a plain cosine function distort it? A tiny gradient may have a
-perfectly real direction and a clamped cosine that is all wrong.
+valid direction and a clamped cosine that is wrong.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from walkback.core.measurements import GROUP, Array, Measurements
+from walkback.judge.card_part import CardPart, NonNegative
 from walkback.judge.thresholds import DiagnosticThresholds
 
 UNCHECKED = "direction not checked"
 
 _SMALLEST = {"float16": (6.0e-8, 6.1e-5), "bfloat16": (9.2e-41, 1.2e-38), "float32": (1.4e-45, 1.2e-38)}
-"""By number format: the smallest number above zero, and the one under which digits are lost."""
+"""By number format: the smallest positive number, and the smallest normal number, under which digits are lost."""
 
 
 @dataclass(frozen=True)
-class Direction:
+class Cos64(CardPart):
+    """Cosines of a layer's gradients (or credits) with their float64 replay, over samples."""
+
+    median: float | None
+    p05: float | None
+    share_valid: float
+    n: NonNegative
+
+
+@dataclass(frozen=True)
+class Direction(CardPart):
     """Whether float64 reproduces the directions of a layer's gradients (or credits)."""
 
     status: Literal["valid", "noise", "degraded", "missing"]
@@ -31,51 +42,53 @@ class Direction:
     share_valid: float | None = None
     n: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        return {"status": self.status, "reason": self.reason}
+    JSON_KEYS = ("status", "reason")
 
-    def cos64(self) -> dict[str, Any] | None:
-        if self.n == 0:
+    @property
+    def cos64(self) -> Cos64 | None:
+        """The cosines that the status is based on; None where nothing was replayed."""
+        if self.share_valid is None:
             return None
-        return {"median": self.median, "p05": self.p05, "share_valid": self.share_valid, "n": self.n}
+        return Cos64(self.median, self.p05, self.share_valid, self.n)
 
 
 @dataclass(frozen=True)
-class Clamp:
+class Clamp(CardPart):
     """Whether a plain cosine function would distort a layer's cosines."""
 
     status: Literal["distorted", "clear", "missing"]
     reason: str
     share: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {"status": self.status, "share": self.share, "reason": self.reason}
+    JSON_KEYS = ("status", "share", "reason")
 
 
 def direction_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Direction:
+    """Whether float64 reproduces the direction of a layer's reference gradients."""
     measured, norms64 = m.get("grad_cos64"), m.get("grad_norm64")
     if measured is None:
         return Direction("missing", f"{UNCHECKED}: there was no float64 replay")
-    # A sample whose true gradient is zero has no direction to lose; one that lost a true gradient does count.
+    # A sample whose float64 gradient is zero has no direction; one whose gradient vanished only in the model counts.
     found = _replayed(measured[index] if norms64 is None else measured[index][norms64[index] > 0], "g", t)
     return replace(found, reason=found.reason + _underflow(m, index))
 
 
 def _underflow(m: Measurements, index: int) -> str:
-    """Gradients that the model's own number format is too coarse for, by name; empty where there are none."""
+    """How many gradients underflow in the model's own number format; empty if none do."""
     own, true, dtype = m.get("grad_norm"), m.get("grad_norm64"), str(m.facts.get("dtype")).removeprefix("torch.")
     if own is None or true is None or dtype not in _SMALLEST:
         return ""
     smallest, normal = _SMALLEST[dtype]
     lost = int(((own[index] == 0) & (true[index] > 0)).sum())
     coarse = int(((own[index] > 0) & (own[index] < normal)).sum())
-    said = [f"{lost} of {own.shape[1]} gradients are zero only because {dtype} ends at {smallest:.0e}"] if lost else []
+    parts = [f"{lost} of {own.shape[1]} gradients are zero only because {dtype} ends at {smallest:.0e}"] if lost else []
     if coarse:
-        said.append(f"{coarse} of {own.shape[1]} gradients are under {normal:.1e}, where {dtype} loses digits")
-    return f"; {dtype} underflow: {', '.join(said)}" if said else ""
+        parts.append(f"{coarse} of {own.shape[1]} gradients are under {normal:.1e}, where {dtype} loses digits")
+    return f"; {dtype} underflow: {', '.join(parts)}" if parts else ""
 
 
 def credit_direction_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Direction:
+    """Whether float64 reproduces the direction of a layer's credits."""
     measured, norms = m.get("credit_cos64"), m.get("credit_norm")
     if measured is None:
         return Direction("missing", "the credit was not replayed in float64")
@@ -83,27 +96,28 @@ def credit_direction_of(m: Measurements, index: int, t: DiagnosticThresholds) ->
 
 
 def _replayed(cosines: Array, name: str, t: DiagnosticThresholds) -> Direction:
-    """What the replay says of the directions of one layer's gradients or credits."""
+    """The direction of one layer's gradients or credits, from their cosines with the replay."""
     known = cosines[np.isfinite(cosines)]
     if cosines.size == 0:
         return Direction("missing", "every sample is zero here, so there is no direction to check")
     share = float((known >= t.direction_valid_cos).sum() / cosines.size)
-    # For the decision only: a direction that vanished ranks below every measured one.
+    # Only for the decision: a direction that vanished counts as the worst cosine, -1.
     middle = float(np.median(np.where(np.isfinite(cosines), cosines, -1.0)))
     vanished = f"; {cosines.size - known.size} vanished" if known.size < cosines.size else ""
-    said = f"{share:.1%} of {cosines.size} samples reach cos({name}, {name}64) {t.direction_valid_cos:g}{vanished}"
+    text = f"{share:.1%} of {cosines.size} samples reach cos({name}, {name}64) {t.direction_valid_cos:g}{vanished}"
     status: Literal["valid", "noise", "degraded"]
     if share >= t.direction_valid_share:
-        status, reason = "valid", f"float64 confirms the direction: {said}"
+        status, reason = "valid", f"float64 confirms the direction: {text}"
     elif middle < t.direction_noise_median:
-        status, reason = "noise", f"float64 does not reproduce the direction: {said}"
+        status, reason = "noise", f"float64 does not reproduce the direction: {text}"
     else:
-        status, reason = "degraded", f"float64 reproduces the direction only in part: {said}"
+        status, reason = "degraded", f"float64 reproduces the direction only in part: {text}"
     median, p05 = (float(np.median(known)), float(np.quantile(known, 0.05))) if known.size else (None, None)
     return Direction(status, reason, median, p05, share, int(cosines.size))
 
 
 def clamp_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Clamp:
+    """Whether a plain cosine function would distort a layer's cosines."""
     grads, credits = m.get("grad_norm"), m.get("credit_norm")
     if grads is None:
         return Clamp("missing", "the gradient was not measured")
@@ -113,7 +127,7 @@ def clamp_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Clamp:
     if credits is not None:
         small |= credits[index] / GROUP < t.cosine_eps
     share = float(small.mean())
-    said = f"{share:.1%} of samples have a norm under {t.cosine_eps:g} @{GROUP}"
+    text = f"{share:.1%} of samples have a norm under {t.cosine_eps:g} @{GROUP}"
     if share > t.clamp_share:
-        return Clamp("distorted", f"a plain cosine is distorted by its clamp: {said}", share)
-    return Clamp("clear", f"a plain cosine is not distorted: {said}", share)
+        return Clamp("distorted", f"a plain cosine is distorted by its clamp: {text}", share)
+    return Clamp("clear", f"a plain cosine is not distorted: {text}", share)

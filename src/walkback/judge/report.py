@@ -1,4 +1,4 @@
-"""The report: measurements, evidence and thresholds in; flags, claims and a verdict out."""
+"""Judge measurements: flags, claims and a verdict from measurements, evidence and thresholds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from walkback.judge.check import run_checks
 from walkback.judge.claims import Claim
 from walkback.judge.editions import EDITIONS, Outcome, Verdict, decide, edition, withheld
 from walkback.judge.evidence import Evidence
+from walkback.judge.failure_modes import Mode, Step, chain, modes
 from walkback.judge.flag import Flag
-from walkback.judge.modes import Mode, Step, chain, modes
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.statistics import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -22,7 +22,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 
 @dataclass(frozen=True)
 class DiagnosticReport:
-    """What is known of one method on one network, and what follows from it."""
+    """The measurements of one method on one network, and everything judged from them."""
 
     verdict: Outcome
     flags: Mapping[str, Flag]
@@ -31,19 +31,19 @@ class DiagnosticReport:
     thresholds: DiagnosticThresholds
     protocol: str
     verdicts: Mapping[str, Verdict]
-    """Of every edition, the deciding one among them."""
+    """By edition; all editions, the deciding one included."""
     modes: tuple[Mode, ...]
     chain: tuple[Step, ...]
     quantities: Quantities
     margin: Margin | None
-    """Accuracy over the deciding baseline, with its interval."""
+    """Accuracy minus that of the deciding frozen baseline, with its interval."""
     measurements: Measurements
     evidence: Evidence
     method_name: str = ""
     notes: str = ""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Where it all comes from, as plain values: arch, data, digest, seed, shell, provenance, rerun, ... `missing` says
-    what of the evidence is gone, in words: then no edition decides."""
+    """Origin of the measurements, as plain values: arch, data, digest, seed, shell, provenance, rerun, ... `missing`
+    names evidence that is missing, in words: then every edition is inconclusive."""
 
     @property
     def decision(self) -> Verdict:
@@ -64,18 +64,18 @@ class DiagnosticReport:
 
     def to_json(self) -> dict[str, Any]:
         """The audit card."""
-        from walkback.judge.card_document import document  # It is written for this class and imports it.
+        from walkback.judge.card_document import document  # It imports this class.
 
         return document(self)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write report.json, .md, .tex, .html and measurements.npz into `folder`, and return their paths."""
-        from walkback.report.save import save_report  # A room above this one: asked for when it is needed.
+        from walkback.report.save import save_report  # A package above this one: imported only when needed.
 
         return save_report(self, folder)
 
     def __str__(self) -> str:
-        from walkback.judge.card_text import card_text
+        from walkback.judge.card_text import card_text  # It imports this class.
 
         return card_text(self)
 
@@ -89,7 +89,7 @@ def judge(
     notes: str = "",
     context: Mapping[str, Any] | None = None,
 ) -> DiagnosticReport:
-    """Judge stored measurements: pure, total, and without a model."""
+    """Judge stored measurements: a pure function that needs no model."""
     edition(protocol)
     t, known, around = thresholds or DiagnosticThresholds(), evidence or Evidence(), context or {}
     q = quantities(measurements, t)

@@ -1,4 +1,4 @@
-"""Intervals over seeds and over samples, and honest words about how little a few seeds can show.
+"""Intervals over seeds and over samples, and a sentence about what so few seeds can show.
 
 Seeds: the t interval of paired differences, ddof = 1. One seed: McNemar's paired difference of proportions over stored
 per-sample correctness. No bootstrap: over three seeds its 95% interval covers 75%.
@@ -20,7 +20,7 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Margin:
-    """A mean difference in percentage points, with what is known of its spread."""
+    """A mean difference in percentage points, with its spread if known."""
 
     mean: float
     n: int
@@ -35,7 +35,7 @@ class Margin:
     interval: tuple[float, float] | None = None
 
     def p_value(self, margin: float) -> float | None:
-        """Two-sided p of the hypothesis that the true margin is exactly `margin`."""
+        """Two-sided p-value of the hypothesis that the true margin equals `margin`."""
         if self.error is None:
             return None
         distance = abs(self.mean - margin)
@@ -48,7 +48,7 @@ class Margin:
 def paired_margin(ours: Sequence[float], theirs: Sequence[float], confidence: float = 0.95) -> Margin:
     """Mean of ours - theirs in percentage points; with two or more pairs, the t interval of the differences.
 
-    One number on either side stands for all: then nothing is paired and there is no interval.
+    One number on either side stands for all seeds: then nothing is paired and there is no interval.
     """
     if len(ours) != len(theirs):
         difference = 100 * (float(np.mean(ours)) - float(np.mean(theirs)))
@@ -97,12 +97,12 @@ def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, 
 
 
 def detectable_margin(margin: Margin) -> float | None:
-    """The smallest true difference these paired seeds find with 80% power at alpha = 0.05, in percentage points."""
+    """The smallest true difference, in pp, that these paired seeds detect with 80% power at alpha = 0.05."""
     return None if margin.sd is None else student_t.detectable_effect(margin.n, POWER) * margin.sd
 
 
 def interval_text(margin: Margin | None) -> str:
-    """One honest sentence about what the number of seeds allows."""
+    """A sentence about what the number of seeds can show."""
     if margin is None:
         return "No accuracy margin was given, so nothing is said about seeds."
     if margin.counts == "samples":
@@ -136,7 +136,7 @@ def interval_text(margin: Margin | None) -> str:
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's adjusted p-values: compare each with alpha as if it were the only one."""
+    """Holm's adjusted p-values: each can be compared with alpha as if it were the only test."""
     adjusted: dict[str, float] = {}
     running = 0.0
     ordered = sorted(p_values.items(), key=lambda item: item[1])
@@ -147,5 +147,5 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _clean(points: float) -> float:
-    """Without the last digits of binary fractions: 0.37 - 0.35 is 2 pp, not a little more or less."""
+    """Rounded to remove the error of binary fractions: 0.37 - 0.35 is exactly 2 pp."""
     return round(points, 9)

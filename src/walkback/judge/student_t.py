@@ -20,7 +20,7 @@ def cdf(t: float, df: float) -> float:
 
 
 def two_sided(t: float, df: float) -> float:
-    """P(|T| >= |t|); keeps its digits far out, where 1 - cdf would not."""
+    """P(|T| >= |t|); accurate in the far tail, where 1 - cdf would lose all digits."""
     return _incomplete_beta(df / (df + t * t), df / 2, 0.5)
 
 
@@ -49,7 +49,7 @@ def normal_two_sided(z: float) -> float:
 
 @cache
 def detectable_effect(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The smallest true mean, in standard deviations, that a two-sided t test of n values finds with this power."""
+    """The smallest true mean, in standard deviations, that a two-sided t test of n values detects with this power."""
     assert n >= 2
     df = n - 1
     critical = quantile(1 - alpha / 2, df)
@@ -85,7 +85,7 @@ def _gauss(points: int) -> tuple[list[float], list[float]]:
 
 
 def _bisect(reached: Callable[[float], bool], low: float, high: float) -> float:
-    """Where the rising condition `reached` begins to hold, to the last digits of a float."""
+    """The smallest value for which the monotone condition `reached` holds, to the precision of a float."""
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
@@ -101,14 +101,14 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
     if x >= 1:
         return 1.0
     front = math.exp(a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
-    # The fraction converges fast on one side only; the other side follows by symmetry.
+    # The fraction converges fast on one side only; the other side is computed by symmetry.
     if x < (a + 1) / (a + b + 2):
         return front * _beta_fraction(x, a, b) / a
     return 1 - front * _beta_fraction(1 - x, b, a) / b
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of the incomplete beta function, evaluated from the front (Lentz's way)."""
+    """The continued fraction of the incomplete beta function, evaluated from the front (Lentz's method)."""
     tiny = 1e-300
     c = 1.0
     d = 1 / _nonzero(1 - (a + b) * x / (a + 1), tiny)

@@ -1,6 +1,6 @@
-"""How much the verdicts depend on the thresholds, and what each part of the protocol adds.
+"""Sensitivity of the verdicts to the thresholds, and the contribution of each part of the protocol.
 
-Everything here works on stored measurements: reports are judged again, nothing is measured again.
+Reports are judged again from stored measurements; nothing is measured again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIELDS = {
     "frozen_acc_margin_pp": "D3",
     "concentration": "concentration",
 }
-"""The threshold of each check."""
+"""The thresholds that can be swept, with their checks."""
 
 AT_MOST_ONE = ("stability_drift_ceiling", "concentration")
 
@@ -40,25 +40,25 @@ STRATEGIES: dict[str, Edition] = {
         Edition("full", "D1, D2 and D3", (("D1",), ("D2",), ("D3",)), skips_depth=True),
     )
 }
-"""What a reader who looks at more and more would conclude; the first two have nothing to walk a claim back by."""
+"""Verdicts from more and more checks; the first two strategies use none, so they never walk a claim back."""
 
 
 @dataclass(frozen=True)
 class ThresholdSweep:
-    """One threshold, moved over two orders of magnitude."""
+    """The verdicts as one threshold varies over two orders of magnitude."""
 
     field: str
     check: str
     default: float
     thresholds: tuple[float, ...]
     verdicts: Mapping[str, tuple[Outcome, ...]]
-    """By the name of the case, one for each threshold."""
+    """By the name of the case, one verdict for each threshold."""
     flips: Mapping[str, float]
-    """Where a case's flag changes, if that lies inside the sweep."""
+    """The threshold at which a case's flag changes, if it is inside the sweep."""
     gap: float | None
-    """Between the worst healthy case and the mildest degenerate one: a factor (for D3 percentage points).
+    """The gap between the worst healthy case and the mildest degenerate one: a factor (for D3 percentage points).
 
-    Above 1 (for D3, above 0) some threshold separates them; None where one side is not known.
+    Above 1 (for D3, above 0) some threshold separates them; None if one side is unknown.
     """
 
 
@@ -80,7 +80,7 @@ def sweep_threshold(
         grid = grid[grid <= 1]
     values = tuple(float(value) for value in grid)
     verdicts = {
-        name: tuple(report.rejudge(_moved(report.thresholds, field, value)).verdict for value in values)
+        name: tuple(report.rejudge(_with_threshold(report.thresholds, field, value)).verdict for value in values)
         for name, report in reports.items()
     }
     edges = {name: report.flags[check].flips_at for name, report in reports.items()}
@@ -94,7 +94,7 @@ def strategies(report: DiagnosticReport) -> dict[str, Outcome]:
     return {name: apply(rules, report.flags, given).outcome for name, rules in STRATEGIES.items()}
 
 
-def _moved(thresholds: DiagnosticThresholds, field: str, value: float) -> DiagnosticThresholds:
+def _with_threshold(thresholds: DiagnosticThresholds, field: str, value: float) -> DiagnosticThresholds:
     return DiagnosticThresholds(**(thresholds.to_json() | {field: value}))
 
 

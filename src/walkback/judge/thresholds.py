@@ -1,49 +1,59 @@
-"""The protocol's thresholds, as fields: changing one needs no new measurement."""
+"""The protocol's thresholds. Changing one needs no new measurement."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from walkback.core import settings
 from walkback.core.errors import InputError
 from walkback.core.settings import convert, require_above, require_at_least
+from walkback.judge.card_part import CardPart
 
 
 @dataclass(frozen=True)
-class DiagnosticThresholds:
-    """Where each check draws its line; the first four are the papers', the others are ours."""
+class DiagnosticThresholds(CardPart):
+    """The thresholds of the checks and claims; the first four are the papers', the others are walkback's own."""
 
     g_norm_floor: float = 1e-7
-    """D2 is raised under this gradient norm (@128): ten times the clamp of plain cosine functions."""
+    """D2 fails under this gradient norm (@128): ten times the clamp of plain cosine functions."""
     h_norm_explosion_ratio: float = 50.0
-    """D1 is raised above this growth from one hidden state to the next."""
+    """D1 fails above this growth from one hidden state to the next."""
     stability_drift_ceiling: float = 0.30
-    """(c) is raised above this mean pairwise cosine of group gradients."""
+    """Drift (c) fails above this mean pairwise cosine of group gradients."""
     frozen_acc_margin_pp: float = 2.0
-    """D3 is raised under this margin over the frozen baseline, in percentage points."""
+    """D3 fails under this margin over the frozen baseline, in percentage points."""
     direction_valid_cos: float = 0.995
-    """A sample's gradient direction is right where its cosine with the float64 replay reaches this."""
+    """A sample's gradient direction is correct if its cosine with the float64 replay reaches this."""
     direction_valid_share: float = 0.95
-    """A layer's direction is valid where this share of samples is right."""
+    """A layer's direction is valid if this share of samples is correct."""
     direction_noise_median: float = 0.9
-    """A layer's direction is noise where the median cosine with the replay is under this."""
+    """A layer's direction is noise if the median cosine with the replay is under this."""
     cosine_eps: float = 1e-8
     """The norm at which plain cosine functions clamp."""
     clamp_share: float = 0.01
-    """A clamped cosine is distorted where more than this share of samples is under the clamp."""
+    """A clamped cosine is distorted if more than this share of samples is under the clamp."""
     concentration: float = 0.6
-    """One layer carries the alignment where its share exceeds this."""
+    """Concentration fails if one layer's share of the alignment exceeds this."""
     concentration_layers: int = 3
-    """Fewer layers than this cannot be called concentrated."""
+    """With fewer layers than this, concentration is not informative."""
     null_z: float = 3.0
-    """An alignment is outside its null from this many standard deviations."""
+    """An alignment is above its null from this many standard deviations on."""
     small_alignment: float = 0.05
     """A detectable alignment under this is called small."""
     confidence: float = 0.95
     """The level of every interval."""
     min_groups: int = 8
     """Fewer groups of samples than this are measured, with a warning."""
+
+    JSON_REQUIRED = (
+        "g_norm_floor", "h_norm_explosion_ratio", "stability_drift_ceiling", "frozen_acc_margin_pp",
+        "direction_valid_cos", "direction_valid_share", "direction_noise_median", "cosine_eps", "clamp_share",
+        "concentration", "concentration_layers", "null_z", "small_alignment", "confidence", "min_groups",
+    )  # fmt: skip
+    """Every card of format 1 has these. A threshold that is added later is not listed: a card without it was judged
+    before it existed and is read with its default."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -64,11 +74,13 @@ class DiagnosticThresholds:
             )
 
     def changed(self) -> dict[str, Any]:
-        """Those that are not at their defaults."""
+        """The thresholds that differ from their defaults, by name."""
         return settings.changed_settings(self)
 
-    def to_json(self) -> dict[str, Any]:
-        return settings.all_settings(self)
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> DiagnosticThresholds:
+        """The thresholds of a card; those that came after the card have their defaults."""
+        return DiagnosticThresholds(**stored)
 
 
 def _between(thresholds: DiagnosticThresholds, low: float, high: float, *names: str) -> None:

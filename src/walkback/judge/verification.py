@@ -1,4 +1,4 @@
-"""What became of a card that was checked against its run."""
+"""The result of verifying a card by measuring its run again."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class VerificationCheck:
-    """One thing that was looked at."""
+    """One part of the card that was compared."""
 
     what: str
     status: Literal["ok", "differs", "not_checked"]
-    said: str
-    """What was found: both values where they differ, the reason where nothing could be checked."""
+    detail: str
+    """Both values where they differ, the reason where nothing could be checked. Its JSON key is `said`."""
 
     @property
     def shown(self) -> str:
         return {"ok": "OK", "differs": "DIFFERS", "not_checked": "NOT CHECKED"}[self.status]
 
     def to_json(self) -> dict[str, str]:
-        return {"what": self.what, "status": self.status, "said": self.said}
+        return {"what": self.what, "status": self.status, "said": self.detail}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What became of a card."""
+    """All comparisons of one card with its run."""
 
     card: str
     bundle: str
     checks: tuple[VerificationCheck, ...]
     unmeasured: str = ""
-    """Why it could not be measured again; empty where it was, or where a difference came first."""
+    """Why the run could not be measured again; empty if it was, or if a difference was found before that."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -40,7 +40,7 @@ class Verification:
 
     @property
     def outcome(self) -> Literal["confirmed", "refuted", "not_measured"]:
-        """One difference refutes; without any, a card is confirmed only where its numbers were measured again."""
+        """Refuted by any difference; otherwise confirmed if the numbers were measured again, else not measured."""
         if self.differences:
             return "refuted"
         return "not_measured" if self.unmeasured else "confirmed"
@@ -52,7 +52,7 @@ class Verification:
     @property
     def line(self) -> str:
         if self.outcome == "refuted":
-            named = [f"{check.what} ({check.said})" for check in self.differences]
+            named = [f"{check.what} ({check.detail})" for check in self.differences]
             more = f"; and {len(named) - 5} more" if len(named) > 5 else ""
             return f"VERIFY: refuted: {'; '.join(named[:5])}{more}"
         if self.outcome == "not_measured":
@@ -73,5 +73,5 @@ class Verification:
 
     def __str__(self) -> str:
         width = max(len(check.what) for check in self.checks)
-        rows = [f"{check.what:<{width}}  {check.shown:<11}  {check.said}" for check in self.checks]
+        rows = [f"{check.what:<{width}}  {check.shown:<11}  {check.detail}" for check in self.checks]
         return "\n".join([*rows, *(f"note: {note}" for note in self.notes), self.line])

@@ -1,4 +1,4 @@
-"""The linter: finds in a user's own evaluation code those pitfalls of alignment measurement that can be seen in it."""
+"""The linter: finds pitfalls of alignment measurement in a user's evaluation code, without running it."""
 
 from walkback.core.catalog import Catalog
 

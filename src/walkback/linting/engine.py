@@ -1,4 +1,4 @@
-"""Finds the files, parses them, runs the rules and takes out what comments say to ignore."""
+"""Find files, parse them, run the rules and drop the findings that comments say to ignore."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IGNORE = re.compile(r"#\s*walkback:\s*ignore(?:\[([^\]]*)\])?(?!\w)")
 
 @dataclass(frozen=True, order=True)
 class LintFinding:
-    """One place and what is wrong there. In a notebook `cell` counts code cells from 1 and `line` is the cell's."""
+    """One problem and its place. In a notebook `cell` counts code cells from 1 and `line` counts within the cell."""
 
     path: str
     cell: int
@@ -33,12 +33,13 @@ class LintFinding:
     message: str
 
     def where(self) -> str:
+        """The place as `path:line:column`, in a notebook `path:cell N:line:column`."""
         return f"{self.path}:{f'cell {self.cell}:' if self.cell else ''}{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A file that was not checked, and why."""
+    """A file that was not checked, and the reason."""
 
     path: str
     reason: str
@@ -46,7 +47,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class LintOutcome:
-    """What a run found."""
+    """The result of a run: how many files, the findings, and the files that were not checked."""
 
     files: int
     findings: tuple[LintFinding, ...]
@@ -54,28 +55,28 @@ class LintOutcome:
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A file's Python: for a notebook its code cells one after the other."""
+class _PythonText:
+    """The Python text of a file; for a notebook, its code cells joined."""
 
     code: str
     cells: tuple[int, ...] = ()
     """The first line of each cell."""
 
-    def place(self, line: int) -> tuple[int, int]:
-        """(cell, line in it); cell 0 for a plain file."""
+    def locate(self, line: int) -> tuple[int, int]:
+        """(cell, line in the cell) of a line of `code`; cell 0 for a Python file."""
         cell = sum(first <= line for first in self.cells)
         return (cell, line - self.cells[cell - 1] + 1) if cell else (0, line)
 
 
 def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> LintOutcome:
-    """Check every Python file and notebook among and under `paths`."""
+    """Check every Python file and notebook among and under `paths` with these rules."""
     files = discover(paths)
     findings: list[LintFinding] = []
     unreadable: list[Unreadable] = []
     for path in files:
         try:
             text = _read(path)
-            source = Source(_parsed(text))
+            source = Source(_parse(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as error:
             unreadable.append(Unreadable(str(path), _reason(error)))
         else:
@@ -84,14 +85,14 @@ def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> LintOutcome:
 
 
 def discover(paths: Sequence[Path]) -> list[Path]:
-    """The files to check. A path that is not there, or has nothing to check, is an error: silence would look clean."""
+    """The files to check. A path that is missing or has nothing to check is an error: no output would read as clean."""
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            under = sorted(_walk(path))
-            if not under:
+            files = sorted(_walk(path))
+            if not files:
                 raise InputError(f"There is no Python file or notebook under '{path}'. Name the folder of your code.")
-            found.update(dict.fromkeys(under))
+            found.update(dict.fromkeys(files))
         elif not path.exists():
             raise InputError(f"'{path}' does not exist; expected a Python file, a notebook or a folder.")
         elif path.suffix not in SUFFIXES:
@@ -102,68 +103,68 @@ def discover(paths: Sequence[Path]) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for where, folders, names in os.walk(folder):
-        # Hidden folders, caches and virtual environments are not the user's code.
+    """Python files and notebooks under a folder, without hidden folders, caches and virtual environments."""
+    for parent, folders, names in os.walk(folder):
         folders[:] = [
             name
             for name in folders
-            if not name.startswith((".", "__pycache__")) and not Path(where, name, "pyvenv.cfg").exists()
+            if not name.startswith((".", "__pycache__")) and not Path(parent, name, "pyvenv.cfg").exists()
         ]
-        yield from (Path(where, name) for name in names if name.endswith(SUFFIXES) and not name.startswith("."))
+        yield from (Path(parent, name) for name in names if name.endswith(SUFFIXES) and not name.startswith("."))
 
 
-def _parsed(text: _Text) -> ast.Module:
+def _parse(text: _PythonText) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "invalid escape sequence" in the user's file is not ours to report
+        warnings.simplefilter("ignore")  # such as "invalid escape sequence": not what this linter reports
         try:
             return ast.parse(text.code)
         except SyntaxError as error:
-            cell, line = text.place(error.lineno or 1)
+            cell, line = text.locate(error.lineno or 1)
             raise ValueError(f"syntax error in {f'cell {cell}, ' if cell else ''}line {line}: {error.msg}") from error
 
 
-def _check(path: str, text: _Text, source: Source, chosen: Iterable[Rule]) -> list[LintFinding]:
-    ignored = _ignored(text.code)
+def _check(path: str, text: _PythonText, source: Source, chosen: Iterable[Rule]) -> list[LintFinding]:
+    ignored = _ignored_codes(text.code)
     found = {}
     for rule in chosen:
         for node, message in rule.find(source):
-            silenced = {code for line in _lines(source, node) for code in ignored.get(line, ())}
-            if not silenced & {rule.code, "*"}:
-                cell, line = text.place(node.lineno)
+            ignored_here = {code for line in _comment_lines(source, node) for code in ignored.get(line, ())}
+            if not ignored_here & {rule.code, "*"}:
+                cell, line = text.locate(node.lineno)
                 found[node, rule.code] = LintFinding(path, cell, line, node.col_offset + 1, rule.code, message)
     return list(found.values())
 
 
-def _read(path: Path) -> _Text:
+def _read(path: Path) -> _PythonText:
     content = path.read_bytes()
     if path.suffix != ".ipynb":
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return _Text(io.TextIOWrapper(io.BytesIO(content), encoding).read())
+        return _PythonText(io.TextIOWrapper(io.BytesIO(content), encoding).read())
     notebook = json.loads(content)
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise ValueError("it is no notebook of format 4: it has no list of cells")
     lines: list[str] = []
-    firsts = []
+    first_lines = []
     for cell in notebook["cells"]:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            firsts.append(len(lines) + 1)
+            first_lines.append(len(lines) + 1)
             code = cell.get("source", "")
             code = "".join(code) if isinstance(code, list) else str(code)
             is_python = not code.lstrip().startswith("%%")
-            lines += [_python(line) if is_python else "" for line in code.split("\n")]
-    return _Text("\n".join(lines), tuple(firsts))
+            lines += [_without_magic(line) if is_python else "" for line in code.split("\n")]
+    return _PythonText("\n".join(lines), tuple(first_lines))
 
 
-def _python(line: str) -> str:
-    """Magics and shell lines of a notebook become `pass`, at the same indentation."""
+def _without_magic(line: str) -> str:
+    """A notebook's line; magics and shell commands are replaced by `pass` at the same indentation."""
     bare = line.lstrip()
     return line[: len(line) - len(bare)] + "pass" if bare.startswith(("%", "!", "?")) else line
 
 
-def _ignored(code: str) -> dict[int, set[str]]:
-    """The codes each line says to ignore; "*" for all."""
+def _ignored_codes(code: str) -> dict[int, set[str]]:
+    """The codes to ignore, by the line of the comment; "*" for all codes."""
     found: dict[int, set[str]] = {}
-    if not IGNORE.search(code):  # Reading tokens takes longer than parsing.
+    if not IGNORE.search(code):  # Tokenising takes longer than parsing.
         return found
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         match = IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
@@ -173,10 +174,10 @@ def _ignored(code: str) -> dict[int, set[str]]:
     return found
 
 
-def _lines(source: Source, node: ast.expr | ast.stmt | ast.excepthandler) -> set[int]:
-    """The lines on which a comment speaks of a finding: those of its statement, of a block only the heading."""
+def _comment_lines(source: Source, node: ast.expr | ast.stmt | ast.excepthandler) -> set[int]:
+    """The lines where a comment applies to a finding: those of its statement; of a block, only its heading."""
     statement: ast.AST = node
-    for outer in source.above(node):
+    for outer in source.ancestors(node):
         if isinstance(statement, ast.stmt | ast.excepthandler):
             break
         statement = outer

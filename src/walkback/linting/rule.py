@@ -1,4 +1,4 @@
-"""What a lint rule is: a code, a function that finds places, and the words of its module's docstring."""
+"""A lint rule: its code, the function that finds problems, and the texts of its module's docstring."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from walkback.linting import LINTS
 from walkback.linting.source import Source
 
 Hit = tuple[ast.expr | ast.stmt | ast.excepthandler, str]
-"""The place that is wrong, and one sentence saying what and why."""
+"""(node, message): the place, and one sentence that says what is wrong and why."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. Its words come from the docstring: a summary line, then "Why:", "Instead:" and "Pitfall:"."""
+    """One rule. Its texts come from a docstring: a summary line, then "Why:", "Instead:" and "Pitfall:"."""
 
     code: str
     summary: str
     why: str
     instead: str
     pitfalls: tuple[int, ...]
-    """Numbers of `walkback pitfalls`; none where the mistake is of the same family but not in that list."""
+    """Numbers of `walkback pitfalls`; empty where the mistake is related but not in that list."""
     find: Callable[[Source], Iterator[Hit]]
 
     @classmethod
     def of(cls, code: str, doc: str | None, find: Callable[[Source], Iterator[Hit]]) -> Rule:
+        """Build a rule from the docstring of its module, `doc`."""
         summary, _, rest = (doc or "").strip().partition("\n")
         parts = {
             key: " ".join(text.split()) for key, text in re.findall(r"^(\w+):(.*?)(?=^\w+:|\Z)", rest, re.M | re.S)
@@ -51,16 +52,16 @@ def rules() -> dict[str, Rule]:
 
 
 def chosen_rules(select: str | None, ignore: str | None) -> list[Rule]:
-    """The rules of `--select` (all without it) less those of `--ignore`; both are codes parted by commas."""
+    """The rules of `--select` (default: all) without those of `--ignore`; both are codes separated by commas."""
     wanted = codes(select) if select is not None else set(rules())
-    left = wanted - (codes(ignore) if ignore is not None else set())
-    if not left:
+    remaining = wanted - (codes(ignore) if ignore is not None else set())
+    if not remaining:
         raise InputError("--select and --ignore leave no rule to check. Select at least one code.")
-    return [rule for code, rule in rules().items() if code in left]
+    return [rule for code, rule in rules().items() if code in remaining]
 
 
 def codes(text: str) -> set[str]:
-    """The codes in "WB001,wb002"."""
+    """The set of codes in a text such as "WB001,wb002"; an unknown code is an error."""
     named = {word.upper() for word in re.split(r"[,\s]+", text) if word}
     for code in sorted(named - rules().keys()):
         raise unknown("lint code", code, rules())

@@ -1,7 +1,7 @@
-"""One parsed file: what encloses what, what a name was bound to, and what a dotted name is called outside the file.
+"""One parsed file: the ancestors of a node, the bindings of a name, and the qualified name of an imported object.
 
 This is not a type checker. A name's bindings are collected per function without regard to branches, which is enough
-to see through `import torch.nn.functional as F`, `g, = torch.autograd.grad(...)` and `for a, g in zip(credits, grads)`.
+to resolve `import torch.nn.functional as F`, `g, = torch.autograd.grad(...)` and `for a, g in zip(credits, grads)`.
 """
 
 from __future__ import annotations
@@ -20,102 +20,105 @@ Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Binding:
-    """One thing a name was bound to."""
+    """One binding of a name: by an import, an assignment, a loop, a parameter or a definition."""
 
-    at: ast.AST
+    node: ast.AST
+    """The statement, comprehension or parameter that binds the name."""
     value: ast.expr | None = None
-    each: bool = False
-    """The name is one of the items of `value`, not `value` itself."""
+    is_item: bool = False
+    """The name is bound to one item of `value`, not to `value` itself."""
     imported: str | None = None
+    """The qualified name of what is imported; None where the binding is not an import."""
 
 
 @dataclass
 class Source:
-    """A module's tree with what the rules ask of it."""
+    """A module's syntax tree with the lookups that the rules share."""
 
     tree: ast.Module
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
-    remembered: dict[str, bool] = field(default_factory=dict)
-    """Answers about the whole file that several rules ask for."""
-    _kinds: dict[type, list[Any]] = field(default_factory=dict)
-    _names: dict[ast.AST, str] = field(default_factory=dict)
+    file_answers: dict[str, bool] = field(default_factory=dict)
+    """Cached properties of the whole file, such as whether it takes gradients; several rules use them."""
+    _nodes_by_kind: dict[type, list[Any]] = field(default_factory=dict)
+    _called_names: dict[ast.AST, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
 
-    def all(self, kind: type[Node], under: ast.AST | None = None) -> list[Node]:
-        """All nodes of a kind, in the order in which they stand."""
+    def nodes(self, kind: type[Node], under: ast.AST | None = None) -> list[Node]:
+        """All nodes of a kind in source order; with `under`, those of that subtree, breadth first."""
         if under is not None:
             return [node for node in ast.walk(under) if isinstance(node, kind)]
-        if kind not in self._kinds:
-            self._kinds[kind] = [node for node in self._ordered if isinstance(node, kind)]
-        return cast("list[Node]", self._kinds[kind])
+        if kind not in self._nodes_by_kind:
+            self._nodes_by_kind[kind] = [node for node in self._ordered if isinstance(node, kind)]
+        return cast("list[Node]", self._nodes_by_kind[kind])
 
     def scopes(self) -> list[Scope]:
         """The module and all functions."""
-        return [self.tree, *self.all(ast.FunctionDef), *self.all(ast.AsyncFunctionDef)]
+        return [self.tree, *self.nodes(ast.FunctionDef), *self.nodes(ast.AsyncFunctionDef)]
 
     @cached_property
     def _ordered(self) -> list[ast.AST]:
+        """All nodes that have a position, in source order."""
         placed = [node for node in ast.walk(self.tree) if hasattr(node, "lineno")]
         return sorted(placed, key=lambda node: (node.lineno, node.col_offset))  # type: ignore[attr-defined]
 
-    def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What encloses a node, from the inside out."""
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes that enclose a node, innermost first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
-    def scope(self, node: ast.AST) -> Scope:
-        """The function a node stands in, or the module."""
-        for outer in self.above(node):
+    def enclosing_scope(self, node: ast.AST) -> Scope:
+        """The innermost function that contains a node, or the module."""
+        for outer in self.ancestors(node):
             if isinstance(outer, Scope):
                 return outer
         return self.tree
 
-    def own(self, scope: Scope) -> list[ast.AST]:
-        """The nodes of a function without those of functions and classes inside it, in order."""
-        return self._contents.get(scope, [])
+    def scope_nodes(self, scope: Scope) -> list[ast.AST]:
+        """The nodes of a function or module without those of functions inside it, in source order."""
+        return self._nodes_by_scope.get(scope, [])
 
     @cached_property
-    def _contents(self) -> dict[ast.AST, list[ast.AST]]:
+    def _nodes_by_scope(self) -> dict[ast.AST, list[ast.AST]]:
         found: dict[ast.AST, list[ast.AST]] = {}
         for node in self._ordered:
-            found.setdefault(self.scope(node), []).append(node)
+            found.setdefault(self.enclosing_scope(node), []).append(node)
         return found
 
     @cached_property
     def _bindings(self) -> dict[ast.AST, dict[str, list[Binding]]]:
         table: dict[ast.AST, dict[str, list[Binding]]] = {}
         for node in self._ordered:
-            for name, binding in _bound(node):
-                # A parameter belongs to its function, everything else to where it stands.
-                scope = node if isinstance(node, Function) and binding.at is not node else self.scope(node)
+            for name, binding in _bindings_of(node):
+                # A parameter belongs to its function, everything else to the scope that contains it.
+                scope = node if isinstance(node, Function) and binding.node is not node else self.enclosing_scope(node)
                 table.setdefault(scope, {}).setdefault(name, []).append(binding)
         return table
 
     def bindings(self, node: ast.AST, name: str) -> list[Binding]:
-        """What `name` was bound to in the innermost scope around `node` that binds it."""
-        scope: Scope = node if isinstance(node, Scope) else self.scope(node)
+        """All bindings of `name` in the innermost scope around `node` that binds it."""
+        scope: Scope = node if isinstance(node, Scope) else self.enclosing_scope(node)
         while True:
             found = self._bindings.get(scope, {}).get(name)
             if found or scope is self.tree:
                 return found or []
-            scope = self.scope(scope)
+            scope = self.enclosing_scope(scope)
 
-    def latest(self, use: ast.Name) -> Binding | None:
-        """The binding that stands last before a use, in the use's own function."""
-        found = self._bindings.get(self.scope(use), {}).get(use.id, [])
-        before = [b for b in found if (b.at.lineno, b.at.col_offset) < (use.lineno, use.col_offset)]  # type: ignore[attr-defined]
-        # In `h = normalise(h)` the h on the right is still the earlier one.
-        outside = [b for b in before if b.at not in self.above(use)]
+    def latest_binding(self, use: ast.Name) -> Binding | None:
+        """The last binding before a use of a name, in the same function."""
+        found = self._bindings.get(self.enclosing_scope(use), {}).get(use.id, [])
+        before = [b for b in found if (b.node.lineno, b.node.col_offset) < (use.lineno, use.col_offset)]  # type: ignore[attr-defined]
+        # In `h = normalise(h)` the h on the right has its earlier binding.
+        outside = [b for b in before if b.node not in self.ancestors(use)]
         return outside[-1] if outside else None
 
-    def passed(self, parameter: ast.arg) -> list[ast.expr]:
-        """What the calls in this file pass for a parameter, by position or by name."""
-        function = self.scope(parameter)
+    def passed_values(self, parameter: ast.arg) -> list[ast.expr]:
+        """The arguments that calls in this file pass for a parameter, by position or by name."""
+        function = self.enclosing_scope(parameter)
         if not isinstance(function, Function):
             return []
         names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
@@ -133,20 +136,20 @@ class Source:
     @cached_property
     def _calls_by_name(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = {}
-        for call in self.all(ast.Call):
+        for call in self.nodes(ast.Call):
             match call.func:
                 case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
                     found.setdefault(name, []).append(call)
         return found
 
     def attribute_values(self, name: str) -> list[ast.expr]:
-        """What `self.<name>` was set to anywhere in the file."""
+        """The values assigned to `self.<name>` anywhere in the file."""
         return self._attributes.get(name, [])
 
     @cached_property
     def _attributes(self) -> dict[str, list[ast.expr]]:
         found: dict[str, list[ast.expr]] = {}
-        for node in self.all(ast.Assign):
+        for node in self.nodes(ast.Assign):
             for target in node.targets:
                 if (
                     isinstance(target, ast.Attribute)
@@ -156,13 +159,13 @@ class Source:
                     found.setdefault(target.attr, []).append(node.value)
         return found
 
-    def dotted(self, node: ast.AST) -> str:
-        """The name by which the world knows an expression: `F.normalize` is "torch.nn.functional.normalize".
+    def qualified_name(self, node: ast.AST) -> str:
+        """The full name of an imported object or a builtin: `F.normalize` gives "torch.nn.functional.normalize".
 
-        Empty for what is local to the file.
+        Empty for names that are defined in the file. Synonyms are mapped to one spelling.
         """
         if isinstance(node, ast.Attribute):
-            owner = self.dotted(node.value)
+            owner = self.qualified_name(node.value)
             return SYNONYMS.get(f"{owner}.{node.attr}", f"{owner}.{node.attr}") if owner else ""
         if isinstance(node, ast.Name):
             bindings = self.bindings(node, node.id)
@@ -172,13 +175,13 @@ class Source:
             return node.id if not bindings and hasattr(builtins, node.id) else ""
         return ""
 
-    def calls(self, node: ast.AST) -> str:
-        """The dotted name a call calls; empty for anything else."""
+    def called_name(self, node: ast.AST) -> str:
+        """The qualified name of a call's function; empty for a function of the file and for nodes that are no call."""
         if not isinstance(node, ast.Call):
             return ""
-        if node not in self._names:
-            self._names[node] = self.dotted(node.func)
-        return self._names[node]
+        if node not in self._called_names:
+            self._called_names[node] = self.qualified_name(node.func)
+        return self._called_names[node]
 
 
 SYNONYMS = {
@@ -193,10 +196,11 @@ SYNONYMS = {
     "torch.absolute": "torch.abs",
     "numpy.absolute": "numpy.abs",
 }
+"""Qualified names of the same object, mapped to the spelling that the rules compare with."""
 
 
-def _bound(node: ast.AST) -> Iterator[tuple[str, Binding]]:
-    """The names a node binds in its scope."""
+def _bindings_of(node: ast.AST) -> Iterator[tuple[str, Binding]]:
+    """The names that a node binds in its scope, each with its binding."""
     match node:
         case ast.Import(names=names):
             for alias in names:
@@ -208,18 +212,18 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, Binding]]:
                 yield alias.asname or alias.name, Binding(node, imported="." * level + f"{module or ''}.{alias.name}")
         case ast.Assign(targets=targets, value=value):
             for target in targets:
-                yield from _unpacked(node, target, value, each=False)
+                yield from _target_bindings(node, target, value, is_item=False)
         case ast.AnnAssign(target=target, value=value) if value is not None:
-            yield from _unpacked(node, target, value, each=False)
+            yield from _target_bindings(node, target, value, is_item=False)
         case ast.NamedExpr(target=target, value=value):
             yield target.id, Binding(node, value)
         case ast.AugAssign(target=ast.Name(id=name)):
             yield name, Binding(node)
         case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
-            yield from _unpacked(node, target, value, each=True)
+            yield from _target_bindings(node, target, value, is_item=True)
         case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
             for part in node.generators:
-                yield from _unpacked(node, part.target, part.iter, each=True)
+                yield from _target_bindings(node, part.target, part.iter, is_item=True)
         case ast.With(items=items) | ast.AsyncWith(items=items):
             for item in items:
                 if isinstance(item.optional_vars, ast.Name):
@@ -241,21 +245,23 @@ def _keyword_only(node: Function) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     return zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
 
 
-def _unpacked(at: ast.AST, target: ast.expr, value: ast.expr, *, each: bool) -> Iterator[tuple[str, Binding]]:
-    """The bindings of `target = value`, or of `for target in value` where `each`."""
+def _target_bindings(
+    node: ast.AST, target: ast.expr, value: ast.expr, *, is_item: bool
+) -> Iterator[tuple[str, Binding]]:
+    """The bindings of `target = value`, or with `is_item` of `for target in value`."""
     if isinstance(target, ast.Starred):
         target = target.value
     if isinstance(target, ast.Name):
-        yield target.id, Binding(at, value, each)
+        yield target.id, Binding(node, value, is_item)
     elif isinstance(target, ast.Tuple | ast.List):
         for index, inner in enumerate(target.elts):
-            part, one = _part(value, index, each)
-            yield from _unpacked(at, inner, part, each=one)
+            part, part_is_item = _unpacked_value(value, index, is_item)
+            yield from _target_bindings(node, inner, part, is_item=part_is_item)
 
 
-def _part(value: ast.expr, index: int, each: bool) -> tuple[ast.expr, bool]:
-    """What the index-th name gets, and whether it gets one item of it."""
-    if not each:
+def _unpacked_value(value: ast.expr, index: int, is_item: bool) -> tuple[ast.expr, bool]:
+    """(expression that the index-th target is bound to, whether it is bound to one item of that expression)."""
+    if not is_item:
         if isinstance(value, ast.Tuple | ast.List) and index < len(value.elts):
             return value.elts[index], False
         return value, True

@@ -1,1 +1,1 @@
-"""Measuring a model: one frozen pass in its own precision, one in float64, and the numbers taken of them."""
+"""Measure a model: one frozen pass in its own precision and one in float64, and the norms and cosines of both."""

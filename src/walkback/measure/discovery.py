@@ -1,4 +1,4 @@
-"""Find a foreign model's blocks, and whether they return the next state or the residual branch."""
+"""Find the blocks of any nn.Module, and whether they return the next state or the residual branch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.foreign import (
+from walkback.measure.inputs import cast, tensor_leaves
+from walkback.measure.module_subject import (
     Call,
     CaptureKind,
-    ForeignSubject,
     ModelRunError,
+    ModuleSubject,
     StepFn,
     check_calls,
     forward,
-    watched,
+    record_calls,
 )
-from walkback.measure.inputs import cast, tensor_leaves
-from walkback.measure.refuse import refuse_unsound
+from walkback.measure.preconditions import require_measurable
 
 Blocks = str | Sequence[str] | Sequence[nn.Module]
 
@@ -35,21 +35,22 @@ class Candidate:
     what: str
 
 
-def subject_of(model: nn.Module, blocks: Blocks, x: Any, y: Tensor | None, step_fn: StepFn | None) -> ForeignSubject:
-    """The model as a subject, its blocks found or as named; says what it took, or refuses with what was tried.
+def subject_of(model: nn.Module, blocks: Blocks, x: Any, y: Tensor | None, step_fn: StepFn | None) -> ModuleSubject:
+    """The model as a subject, with its blocks found automatically or as named by `blocks`.
 
-    `x`, `y` are a few samples for the one forward pass that decides.
+    `x`, `y` are a few samples for the forward pass that decides what the blocks return. The subject's `found` says
+    which blocks were used; if none fit, the error lists what was tried.
     """
     model, notes = unwrap(model)
-    refuse_unsound(model)
+    require_measurable(model)
     candidates = _automatic(model) if blocks == "auto" else [_named(model, blocks)]
     tried = []
     for candidate in candidates:
         try:
-            inputs, calls = _watch(model, candidate, x, y, step_fn)
-            wanted = step_fn is None and (blocks == "auto" or len(calls) == 1)
-            told = _told(model, inputs, len(calls)) if wanted else None
-            kind = _kind(calls, told)
+            inputs, calls = _record_calls(model, candidate, x, y, step_fn)
+            needs_states = step_fn is None and (blocks == "auto" or len(calls) == 1)
+            returned = _returned_states(model, inputs, len(calls)) if needs_states else None
+            kind = _kind(calls, returned)
         except ModelRunError:
             raise
         except InputError as error:
@@ -57,9 +58,9 @@ def subject_of(model: nn.Module, blocks: Blocks, x: Any, y: Tensor | None, step_
                 raise
             tried.append(f"{candidate.what}: {str(error).rstrip('.')}")
             continue
-        words = "the next state" if kind == "state" else "a residual branch"
-        found = [*notes, f"{len(calls)} blocks ({candidate.what}), each returning {words}"]
-        return ForeignSubject(model, candidate.names, kind, step_fn, found, tried)
+        what = "the next state" if kind == "state" else "a residual branch"
+        found = [*notes, f"{len(calls)} blocks ({candidate.what}), each returning {what}"]
+        return ModuleSubject(model, candidate.names, kind, step_fn, found, tried)
     listing = "; ".join(tried) if tried else "no container has two or more children of one type"
     raise InputError(
         f"The blocks of {type(model).__name__} were not found. Tried: {listing}. Name them, in order, with blocks=, "
@@ -68,7 +69,7 @@ def subject_of(model: nn.Module, blocks: Blocks, x: Any, y: Tensor | None, step_
 
 
 def unwrap(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """The plain module inside a compiled or data-parallel one; sharded ones are refused."""
+    """The plain module inside a compiled or data-parallel one, and notes on what was removed; refuses sharded ones."""
     notes: list[str] = []
     while True:
         kind = type(model).__name__
@@ -108,7 +109,7 @@ def _named(model: nn.Module, blocks: Blocks) -> Candidate:
 
 
 def _automatic(model: nn.Module) -> list[Candidate]:
-    """`blocks`, where the model has it; then runs of same-type children, joined over containers, longest first."""
+    """Candidates: `model.blocks`, then consecutive children of one type, joined over containers, longest first."""
     found = []
     own = getattr(model, "blocks", None)
     if isinstance(own, nn.ModuleList | nn.Sequential) and len(own):
@@ -117,7 +118,7 @@ def _automatic(model: nn.Module) -> list[Candidate]:
     by_type: dict[type[nn.Module], list[str]] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):
-            for kind, run in _runs(module):
+            for kind, run in _same_type_runs(module):
                 inside = any(name.startswith(block + ".") for block in by_type.get(kind, []))
                 if len(run) > 1 and not inside:
                     by_type.setdefault(kind, []).extend(f"{name}.{child}" if name else child for child in run)
@@ -125,11 +126,12 @@ def _automatic(model: nn.Module) -> list[Candidate]:
         if any(p.is_floating_point() for name in members for p in model.get_submodule(name).parameters()):
             found.append(Candidate(tuple(members), f"{len(members)} x {kind.__name__}"))
     return [
-        candidate for place, candidate in enumerate(found) if candidate.names not in {f.names for f in found[:place]}
+        candidate for index, candidate in enumerate(found) if candidate.names not in {f.names for f in found[:index]}
     ]
 
 
-def _runs(container: nn.Module) -> list[tuple[type[nn.Module], list[str]]]:
+def _same_type_runs(container: nn.Module) -> list[tuple[type[nn.Module], list[str]]]:
+    """The names of consecutive children of one type."""
     runs: list[tuple[type[nn.Module], list[str]]] = []
     for name, child in container.named_children():
         if runs and runs[-1][0] is type(child):
@@ -139,26 +141,28 @@ def _runs(container: nn.Module) -> list[tuple[type[nn.Module], list[str]]]:
     return runs
 
 
-def _watch(
+def _record_calls(
     model: nn.Module, candidate: Candidate, x: Any, y: Tensor | None, step_fn: StepFn | None
 ) -> tuple[Any, list[Call]]:
     first = next(p for p in model.parameters() if p.is_floating_point())
     inputs = cast(x, first.dtype, first.device)
-    with torch.enable_grad(), watched(model, candidate.names) as calls:
+    with torch.enable_grad(), record_calls(model, candidate.names) as calls:
         forward(model, inputs, None if y is None else y.to(first.device), step_fn)
     check_calls(calls, len(tensor_leaves(inputs)[0]))
     return inputs, calls
 
 
-def _told(model: nn.Module, inputs: Any, blocks: int) -> list[Tensor] | None:
-    """h_0..h_L as a model with `return_hidden` tells them itself; None where it has no such argument."""
+def _returned_states(model: nn.Module, inputs: Any, blocks: int) -> list[Tensor] | None:
+    """h_0..h_L as returned by a model with the argument `return_hidden`; None if it has no such argument."""
     if "return_hidden" not in inspect.signature(model.forward).parameters:
         return None
     with torch.no_grad():
         output = forward(model, inputs, None, None, return_hidden=True)
     hiddens = output[1] if isinstance(output, tuple | list) and len(output) == 2 else None
     if not isinstance(hiddens, tuple | list) or not all(isinstance(hidden, Tensor) for hidden in hiddens):
-        raise InputError(f"model(x, return_hidden=True) returns {_kind_of(output)}; expected (logits, [h_0, ..., h_L])")
+        raise InputError(
+            f"model(x, return_hidden=True) returns {_describe(output)}; expected (logits, [h_0, ..., h_L])"
+        )
     if len(hiddens) != blocks + 1:
         raise InputError(
             f"model(x, return_hidden=True) returns {len(hiddens)} hidden states with {blocks} blocks; expected one "
@@ -167,45 +171,49 @@ def _told(model: nn.Module, inputs: Any, blocks: int) -> list[Tensor] | None:
     return list(hiddens)
 
 
-def _kind_of(output: Any) -> str:
+def _describe(output: Any) -> str:
     if isinstance(output, tuple | list):
-        return f"({', '.join(map(_kind_of, output))})"
+        return f"({', '.join(map(_describe, output))})"
     return f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
 
 
-def _kind(calls: Sequence[Call], told: Sequence[Tensor] | None) -> CaptureKind:
-    """Decide by looking at each block's input, its output, and the next block's input or what the model tells of it."""
-    following = [made.state for made in calls[1:]]
-    if told is not None:
-        for layer, (made, hidden) in enumerate(zip(calls, told, strict=False)):
-            if not _equal(made.state, hidden):
+def _kind(calls: Sequence[Call], returned: Sequence[Tensor] | None) -> CaptureKind:
+    """Whether blocks return states or branches: compares each block's input and output with the next block's input.
+
+    `returned` are the hidden states that the model itself returns; they give the state after the last block.
+    """
+    following = [call.state for call in calls[1:]]
+    if returned is not None:
+        for layer, (call, hidden) in enumerate(zip(calls, returned, strict=False)):
+            if not _equal(call.state, hidden):
                 raise InputError(
                     f"model(x, return_hidden=True) returns another h_{layer} than the one that block {layer} gets"
                 )
-        following.append(told[-1])
+        following.append(returned[-1])
     if not following:
         raise InputError(
             "with a single block it cannot be seen whether it returns the next state or a branch; name two or more, "
             "or let model(x, return_hidden=True) return (logits, [h_0, h_1])"
         )
     pairs = list(zip(calls, following, strict=False))
-    as_state = all(_equal(this.output, state) for this, state in pairs)
+    as_state = all(_equal(call.output, state) for call, state in pairs)
     as_branch = all(
-        this.state.shape == this.output.shape and _equal(this.state + this.output, state) for this, state in pairs
+        call.state.shape == call.output.shape and _equal(call.state + call.output, state) for call, state in pairs
     )
     if not as_state and not as_branch:
         raise InputError(
             "a block's output is neither the next block's input nor what is added to its own input to give it"
         )
     if as_state and as_branch:
-        if not any(made.output.any() for made in calls):
+        if not any(call.output.any() for call in calls):
             raise InputError("the blocks return zeros, so state and branch look alike")
-        # Outputs so large that their inputs are lost beside them: a next state is handed on as the same tensor.
-        as_state = all(this.output is state for this, state in zip(calls, following[: len(calls) - 1], strict=False))
+        # Outputs so large that adding the inputs changes nothing: a next state is passed on as the same tensor.
+        as_state = all(call.output is state for call, state in zip(calls, following[: len(calls) - 1], strict=False))
     return "state" if as_state else "branch"
 
 
 def _equal(left: Tensor, right: Tensor) -> bool:
+    """Whether two states are equal up to rounding."""
     left, right = left.detach(), right.detach()
     if left.shape != right.shape:
         return False

@@ -1,6 +1,6 @@
-"""A model's inputs, whatever they are made of: a tensor, or dicts, tuples and lists of them.
+"""A model's inputs: a tensor, or dicts, tuples and lists of tensors.
 
-Evaluation batches are joined, checked and cut into groups of 128 here, before any model sees them.
+Evaluation batches are joined, checked and split into groups of 128 here, before a model is run on them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP
 
-WANTED, MIN_GROUPS = 8, 2
-"""Disjoint groups of samples that are asked for, and without which nothing is measured."""
+WANTED_GROUPS, MIN_GROUPS = 8, 2
+"""How many disjoint groups of samples are recommended, and how many are required."""
 
 SampleGroup = tuple[Any, Tensor | None]
 """Inputs and labels."""
@@ -41,7 +41,7 @@ class Groups(Sequence[SampleGroup]):
 
     @cached_property
     def sample_hash(self) -> str:
-        """One hash of all samples and labels, in their order."""
+        """The hash of all samples and labels, in their order."""
         state = hashlib.sha256()
         for x, y in self._groups:
             for leaf in [*tensor_leaves(x), *([y] if y is not None else [])]:
@@ -50,7 +50,7 @@ class Groups(Sequence[SampleGroup]):
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """The same nest with `function` applied to every tensor; lists become tuples, other values stay."""
+    """The same nested structure with `function` applied to every tensor; lists become tuples, other values stay."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):
@@ -61,13 +61,13 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 def cast(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """Inputs on the model's device, floats in its precision; what was made in inference mode is made usable."""
+    """Inputs on the model's device, floats in its precision; inference tensors are cloned, so that autograd works."""
 
-    def moved(x: Tensor) -> Tensor:
-        made = x.to(device, dtype) if x.is_floating_point() else x.to(device)
-        return made.clone() if made.is_inference() else made
+    def to_device(x: Tensor) -> Tensor:
+        found = x.to(device, dtype) if x.is_floating_point() else x.to(device)
+        return found.clone() if found.is_inference() else found
 
-    return map_tensors(moved, value)
+    return map_tensors(to_device, value)
 
 
 def pick(value: Any, rows: Tensor) -> Any:
@@ -76,22 +76,22 @@ def pick(value: Any, rows: Tensor) -> Any:
 
 
 def tensor_leaves(x: Any) -> list[Tensor]:
-    """Every tensor of a nest, in order."""
+    """Every tensor of a nested structure, in order."""
     if isinstance(x, Tensor):
         return [x]
     return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in tensor_leaves(part)]
 
 
 def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
-    """All samples in order, cut into groups of 128; the rest is a smaller last group.
+    """All samples in order, split into groups of 128; the remainder is a smaller last group.
 
-    Refused are samples that do not fit together, fewer than two groups, numbers that are not finite, and samples that
-    come twice: groups are compared with each other as if they were independent. `distinct` says that the samples are
-    known to be different rows of one data set, which may hold honest repeats.
+    Refused are samples of different structure, fewer than two groups, numbers that are not finite, and repeated
+    samples, since groups are compared with each other as independent ones. `distinct` says that the samples are known
+    to be different rows of one data set, so that equal rows are allowed.
     """
     pairs = [_pair(batch) for batch in batches]
     if not pairs:
-        raise InputError(f"No evaluation batches were given. Give at least {WANTED} groups of {GROUP} samples.")
+        raise InputError(f"No evaluation batches were given. Give at least {WANTED_GROUPS} groups of {GROUP} samples.")
     try:
         for index, (x, _) in enumerate(pairs):
             if _length(x) == 0:
@@ -103,40 +103,39 @@ def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
     count = _length(x)
     if y is not None and len(y) != count:
         raise InputError(f"The evaluation batches hold {count} samples but {len(y)} labels.")
-    _refuse_few(count)
-    _refuse_unfinite(x if y is None else (x, y))
+    _require_enough(count)
+    _require_finite(x if y is None else (x, y))
     if not distinct:
-        _refuse_repeats(x, y)
+        _require_distinct(x, y)
     starts = range(0, count, GROUP)
-    return Groups([(_cut(x, start), None if y is None else _cut(y, start)) for start in starts])
+    return Groups([(_group_from(x, start), None if y is None else _group_from(y, start)) for start in starts])
 
 
-def _refuse_few(count: int) -> None:
+def _require_enough(count: int) -> None:
     if count < MIN_GROUPS * GROUP:
         raise InputError(
-            f"The evaluation batches hold {count} samples: fewer than {MIN_GROUPS} groups of {GROUP}, "
-            f"which a measurement "
-            f"needs at the least. Give {WANTED} groups ({WANTED * GROUP} samples) or more."
+            f"The evaluation batches hold {count} samples: fewer than the {MIN_GROUPS} groups of {GROUP} that a "
+            f"measurement needs. Give {WANTED_GROUPS} groups ({WANTED_GROUPS * GROUP} samples) or more."
         )
 
 
-def _refuse_unfinite(x: Any) -> None:
+def _require_finite(x: Any) -> None:
     for leaf in tensor_leaves(x):
         bad = ~leaf.isfinite().flatten(1).all(1) if leaf.ndim > 1 else ~leaf.isfinite()
         if bad.any():
             raise InputError(
                 f"{int(bad.sum())} of {len(leaf)} evaluation samples hold NaN or infinity; the first is sample "
-                f"{int(bad.nonzero()[0])}, counted from 0. Mend the data or leave these samples out."
+                f"{int(bad.nonzero()[0])}, counted from 0. Repair the data or leave these samples out."
             )
 
 
-def _refuse_repeats(x: Any, y: Tensor | None) -> None:
-    """Groups must be disjoint; a sample is the same as another where all its inputs and its label are."""
+def _require_distinct(x: Any, y: Tensor | None) -> None:
+    """Refuse repeated samples: groups must be disjoint. Two samples are equal if all inputs and labels are."""
     parts = [_bytes(part).numpy() for part in [*tensor_leaves(x), *([] if y is None else [y])]]
     first: dict[int, int] = {}
     repeats = []
     for index in range(len(parts[0])):
-        # Python's own hash of the bytes is quick; where two are alike, the bytes themselves decide.
+        # Python's own hash of the bytes is fast; if two are equal, the bytes themselves are compared.
         earlier = first.setdefault(hash(tuple(part[index].tobytes() for part in parts)), index)
         if earlier != index and all((part[earlier] == part[index]).all() for part in parts):
             repeats.append((earlier, index))
@@ -151,11 +150,11 @@ def _refuse_repeats(x: Any, y: Tensor | None) -> None:
 
 
 def _bytes(leaf: Tensor) -> Tensor:
-    """One row of raw bytes per sample, whatever the number format."""
+    """One row of raw bytes per sample, for any number format."""
     return leaf.detach().cpu().contiguous().reshape(len(leaf), -1).view(torch.uint8)
 
 
-def _cut(value: Any, start: int) -> Any:
+def _group_from(value: Any, start: int) -> Any:
     return map_tensors(lambda leaf: leaf[start : start + GROUP], value)
 
 
@@ -180,7 +179,7 @@ def _join(parts: Sequence[Any]) -> Any:
 
 
 def _length(x: Any) -> int:
-    """Samples in a nest of arrays, which must all have as many."""
+    """The number of samples in a nested structure of arrays, which must all have the same number."""
     if isinstance(x, dict | tuple | list):
         lengths = {_length(part) for part in (x.values() if isinstance(x, dict) else x)}
         if len(lengths) != 1:

@@ -1,4 +1,4 @@
-"""Leave a model exactly as it was found, also after an exception."""
+"""Put a model into the state for measuring, and restore its own state afterwards, also after an exception."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from torch import nn
 
 
 @contextmanager
-def left_as_found(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, gradients possible for every parameter, no autocast, no TF32; everything is put back afterwards.
+def measurement_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, gradients enabled for every parameter, no autocast, no TF32; everything is restored on exit.
 
-    Put back are modes, `requires_grad`, `.grad`, buffers and the random streams; hooks are removed by whoever set them.
+    Restored are modes, `requires_grad`, `.grad`, buffers and the random number generators. Hooks are not: the code that
+    registers them removes them.
     """
     modes = {module: module.training for module in model.modules()}
-    wants = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    requires_grad = {parameter: parameter.requires_grad for parameter in model.parameters()}
     grads = {parameter: parameter.grad for parameter in model.parameters()}
-    # A forward pass may write into a buffer or put another in its place.
+    # A forward pass may write into a buffer or replace it.
     buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
     copies = {buffer: buffer.detach().clone() for buffer in model.buffers() if not buffer.is_meta}
-    streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    rng_states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda_rng_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
         model.eval()
-        for parameter in wants:
+        for parameter in requires_grad:
             if parameter.is_floating_point():
                 parameter.requires_grad_()
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -37,21 +38,21 @@ def left_as_found(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-        for parameter, wanted in wants.items():
+        for parameter, wanted in requires_grad.items():
             parameter.requires_grad_(wanted)
             parameter.grad = grads[parameter]
         with torch.no_grad():
-            for held, names in buffers:
-                held.clear()
-                held.update(names)
+            for module_buffers, original in buffers:
+                module_buffers.clear()
+                module_buffers.update(original)
             for buffer, before in copies.items():
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
-        random.setstate(streams[0])
-        np.random.set_state(streams[1])
-        torch.set_rng_state(streams[2])
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+        random.setstate(rng_states[0])
+        np.random.set_state(rng_states[1])
+        torch.set_rng_state(rng_states[2])
+        if cuda_rng_states:
+            torch.cuda.set_rng_state_all(cuda_rng_states)
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
 
 

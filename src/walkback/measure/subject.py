@@ -1,7 +1,7 @@
-"""What measuring needs of a model, whoever made it: its hidden states and gradients in one frozen pass.
+"""The interface between measuring and models: hidden states and gradients in one frozen pass.
 
-A pass is taken of one group of samples. The reference gradient is that of each sample's own loss; for plain
-classification it starts from an error formed without cancellation (`p_y - 1` loses its digits on confident samples).
+A pass runs one group of samples. The reference gradient is that of each sample's own loss; for plain classification it
+starts from an error computed without cancellation (`p_y - 1` loses its digits on confident samples).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from walkback.nets.network import Leaves, Network, part
 
 @dataclass(frozen=True)
 class FrozenPass:
-    """One group of samples through a frozen model; a credit callable gets this and returns a_0..a_L."""
+    """One group of samples through a frozen model; a credit function gets this and returns a_0..a_L."""
 
     x: Any
     y: Tensor | None
     states: tuple[Tensor, ...]
     """h_0..h_L, each [n, ...]."""
     reference: tuple[Tensor, ...]
-    """Gradient of each sample's own loss in h_0..h_L."""
+    """Gradients of each sample's own loss with respect to h_0..h_L."""
     losses: Tensor
     logits: Tensor | None
     error: Tensor | None
-    """softmax - target [n, classes]; None where the loss is not plain cross-entropy."""
+    """softmax - target [n, classes]; None if the loss is not plain cross-entropy."""
 
     @property
     def top(self) -> Tensor:
@@ -50,13 +50,14 @@ CreditFunction = Callable[[FrozenPass], Sequence[Tensor]]
 
 
 class Subject(ABC):
-    """A model under measurement."""
+    """A model that is measured."""
 
     dtype: torch.dtype
     device: torch.device
     found: tuple[str, ...] = ()
-    """What was taken as the network's parts, in sentences."""
+    """What was used as the network's parts, in sentences."""
     skipped: tuple[str, ...] = ()
+    """What was not measured or not used, and why."""
 
     @abstractmethod
     def run(self, x: Any, y: Tensor | None) -> FrozenPass:
@@ -64,15 +65,15 @@ class Subject(ABC):
 
     @abstractmethod
     def double(self) -> Subject:
-        """The same model in float64; the original is left alone."""
+        """A copy of the model in float64."""
 
-    def credit(self, seen: FrozenPass) -> Sequence[Tensor] | None:
-        """The credits the subject itself knows how to make; None where it knows none."""
+    def credit(self, frozen_pass: FrozenPass) -> Sequence[Tensor] | None:
+        """The credits of the subject's own rule; None if it has none."""
         return None
 
 
 def finish_pass(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> FrozenPass:
-    """Close a pass that ends in logits: losses, error, and the reference gradients of the states."""
+    """Complete a pass that ends in logits: losses, error, and reference gradients of the states."""
     if logits.ndim != 2 or logits.shape[0] != len(y):
         raise InputError(
             f"The model returns logits of shape {tuple(logits.shape)} for {len(y)} labels, not [samples, classes]. "
@@ -85,18 +86,18 @@ def finish_pass(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> 
     error = softmax_error(logits.detach(), target)
     reference = torch.autograd.grad(logits, list(states), grad_outputs=error)
     losses = F.cross_entropy(logits.detach(), y, reduction="none")
-    held = tuple(state.detach() for state in states)
-    return FrozenPass(x, y, held, tuple(reference), losses, logits.detach(), error)
+    values = tuple(state.detach() for state in states)
+    return FrozenPass(x, y, values, tuple(reference), losses, logits.detach(), error)
 
 
 def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
-    """The rule's noise for one group: the same in the replay, another for a group with other labels."""
+    """The rule's noise for one group, seeded by its labels: the same in the replay, another for another group."""
     which = int.from_bytes(hashlib.sha256(y.cpu().numpy().tobytes()).digest()[:8], "big")
     return rule.draw(net, len(y), generator(0, "probe noise", which))
 
 
-class OwnSubject(Subject):
-    """A network of this package with its parameters, and the rule it was trained with."""
+class NetworkSubject(Subject):
+    """A walkback network with its parameters, and the rule it was trained with."""
 
     def __init__(self, net: Network, params: Leaves, rule: CreditRule | None = None, state: Leaves | None = None):
         first = next(iter(params.values()))
@@ -115,7 +116,7 @@ class OwnSubject(Subject):
         return self._net
 
     def run(self, x: Any, y: Tensor | None) -> FrozenPass:
-        assert y is not None, "our own networks are classifiers"
+        assert y is not None, "walkback networks are classifiers"
         x = cast(x, self.dtype, self.device)
         with torch.enable_grad():
             states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
@@ -124,38 +125,40 @@ class OwnSubject(Subject):
             return finish_pass(x, y, states, self._net.head(part(self._params, "head"), states[-1]))
 
     def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
-        """Each sample's loss when its h_layer is `h`, formed so that a small change of it is not lost."""
+        """Each sample's loss when its h_layer is `h`, computed so that small changes of it are not lost in rounding."""
         logits = self._net.forward_from(layer, self._params, h)
         return sample_losses(logits, one_hot(y.to(h.device), self._net.classes).to(h.dtype))
 
-    def credit(self, seen: FrozenPass) -> Sequence[Tensor] | None:
-        return None if self._rule is None else self.credit_with(seen, self._state)
+    def credit(self, frozen_pass: FrozenPass) -> Sequence[Tensor] | None:
+        return None if self._rule is None else self.credit_with(frozen_pass, self._state)
 
-    def credit_with(self, seen: FrozenPass, state: Leaves) -> Sequence[Tensor]:
-        """The rule's credits with this state, which a null may have drawn afresh."""
+    def credit_with(self, frozen_pass: FrozenPass, state: Leaves) -> Sequence[Tensor]:
+        """The rule's credits with this state, which may be freshly drawn for a null."""
         assert self._rule is not None
-        assert seen.y is not None
+        assert frozen_pass.y is not None
         knobs = {
             name: torch.tensor(value, dtype=self.dtype, device=self.device)
             for name, value in self._rule.knobs().items()
         }
         rule = self._rule.bind(knobs)
-        drawn = probe_noise(self._rule, self._net, seen.y)
+        drawn = probe_noise(self._rule, self._net, frozen_pass.y)
         noise = {name: leaf.to(self.dtype).to(self.device) for name, leaf in drawn.items()}
-        # Feedback inside the Linears changes the pass itself; any other state is tried on the one that is kept.
-        if self._traced is None or self._traced[0] is not seen or type(rule).linears is not CreditRule.linears:
+        # Feedback inside the Linears changes the trace itself; with any other state the cached trace is reused.
+        if self._traced is None or self._traced[0] is not frozen_pass or type(rule).linears is not CreditRule.linears:
             linears = rule.linears(self._net, state, noise)
-            whole = trace(self._net, self._params, seen.x, seen.y, linears, with_input=rule.through_blocks)
-            self._traced = seen, whole
+            traced = trace(
+                self._net, self._params, frozen_pass.x, frozen_pass.y, linears, with_input=rule.through_blocks
+            )
+            self._traced = frozen_pass, traced
         return rule.credit(self._net, self._params, state, self._traced[1], noise)[0]
 
     def fresh_state(self, draw: int) -> Leaves | None:
-        """The rule's feedback drawn anew; None where it has none, or where that would be no null."""
+        """The rule's feedback drawn anew; None if it has none, or if that would be no null."""
         if self._rule is None or not self._rule.fresh_is_null:
             return None
         fresh = self._rule.init(self._net, generator(draw, "fresh feedback"))
         return {name: leaf.to(self.dtype).to(self.device) for name, leaf in fresh.items()} or None
 
-    def double(self) -> OwnSubject:
+    def double(self) -> NetworkSubject:
         params, state = ({n: leaf.double() for n, leaf in leaves.items()} for leaves in (self._params, self._state))
-        return OwnSubject(self._net, params, self._rule, state)
+        return NetworkSubject(self._net, params, self._rule, state)

@@ -1,4 +1,4 @@
-"""Networks: stem, residual blocks, head, written as pure functions of their leaves."""
+"""Networks: stem, residual blocks and head, written as pure functions of named parameters (leaves)."""
 
 from walkback.core.catalog import Catalog
 

@@ -1,4 +1,4 @@
-"""Initial values of the layers networks are made of."""
+"""Initial parameters of single layers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from walkback.nets.network import Leaves
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: Generator) -> Tensor:
+    """Uniform values in ±bound."""
     return torch.rand(shape, generator=generator).mul_(2 * bound).sub_(bound)
 
 
 def linear(fan_in: int, fan_out: int, generator: Generator) -> Leaves:
-    """PyTorch's default: weight and bias uniform in ±1/sqrt(fan_in)."""
+    """A Linear at PyTorch's default: weight and bias uniform in ±1/sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
     return {
         "weight": uniform((fan_out, fan_in), bound, generator),
@@ -24,7 +25,7 @@ def linear(fan_in: int, fan_out: int, generator: Generator) -> Leaves:
 
 
 def small_linear(fan_in: int, fan_out: int, generator: Generator, std: float) -> Leaves:
-    """Weight N(0, std²) and bias zero: a branch that starts close to nothing."""
+    """A Linear with weight N(0, std²) and bias zero, for residual branches that start close to zero."""
     return {"weight": torch.randn((fan_out, fan_in), generator=generator).mul_(std), "bias": torch.zeros(fan_out)}
 
 
@@ -36,9 +37,10 @@ def conv(channels_in: int, channels_out: int, size: int, generator: Generator, b
 
 
 def batch_statistics(width: int) -> Leaves:
-    """Running statistics of a BatchNorm before any data was seen."""
+    """Initial running statistics of a BatchNorm: mean 0 and variance 1."""
     return {"mean": torch.zeros(width), "var": torch.ones(width)}
 
 
 def norm(width: int) -> Leaves:
+    """Scale 1 and shift 0 of a LayerNorm or BatchNorm."""
     return {"weight": torch.ones(width), "bias": torch.zeros(width)}

@@ -1,8 +1,8 @@
-"""What a network is: `h_0 = stem(x)`, `h_{l+1} = h_l + f_l(h_l)`, `logits = head(h_L)`.
+"""The network interface: `h_0 = stem(x)`, `h_{l+1} = h_l + f_l(h_l)`, `logits = head(h_L)`.
 
-A network is a frozen dataclass of sizes; its parameters are a flat dict of named tensors ("leaves": `stem.weight`,
-`blocks.0.w1.weight`, `head.bias`, ...) that is passed in. So every function here is pure, is written for one model, and
-can be vmapped over many.
+A network is a frozen dataclass of sizes. Its parameters are passed in as a flat dict of named tensors ("leaves":
+`stem.weight`, `blocks.0.w1.weight`, `head.bias`, ...), so all functions are pure, are written for one model, and can be
+vmapped over many.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from walkback.core.settings import require_at_least
 
 Leaves = dict[str, Tensor]
 StateKind = Literal["vector", "tokens", "maps"]
-"""What one sample's hidden state is: (d,), (tokens, d) with the cls token first, or (channels, height, width)."""
+"""Kinds of hidden state by shape: (d,), (tokens, d) with the cls token first, or (channels, height, width)."""
 _KINDS: dict[int, StateKind] = {1: "vector", 2: "tokens", 3: "maps"}
 Linear = Callable[[str, Tensor, Tensor, Tensor], Tensor]
-"""How a Linear inside a block is applied: (its name in the block, input, weight, bias) -> output.
+"""A function that applies a Linear inside a block: (its name in the block, input, weight, bias) -> output.
 
-A network's blocks call it instead of `F.linear`, so that a rule with per-Linear feedback can send other gradients back
-without the network knowing of any rule."""
+Blocks call it instead of `F.linear`, so that a rule with per-Linear feedback can replace the backward pass of a Linear
+without any change to the network."""
 
 
 def plain_linear(_name: str, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The ordinary Linear."""
     return F.linear(x, weight, bias)
 
 
@@ -55,42 +56,43 @@ class Network(ABC):
 
     @property
     def features(self) -> int:
-        """Length of the vector at each token or position: d, or the number of channels."""
+        """Length of the feature vector at each token or position: d, or the number of channels."""
         return self.state_shape[0] if self.kind == "maps" else self.state_shape[-1]
 
     @property
     def block_linears(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, fan_in, fan_out) of the Linears inside each block, whose leaf is `blocks.<l>.<name>.weight`.
+        """(name, fan_in, fan_out) of the Linears inside each block; the weight's leaf is `blocks.<l>.<name>.weight`.
 
-        Empty where the blocks have none, such as convolutions: per-Linear rules are not defined there.
+        Empty if the blocks have no Linears (convolutions, for example): per-Linear rules are then not defined.
         """
         return ()
 
     @property
     def patch_leaves(self) -> tuple[str, ...]:
-        """Prefixes of the leaves that make the tokens other than cls: credit at the cls token alone misses them."""
+        """Prefixes of the leaves behind the tokens other than cls, which credit at the cls token alone does not
+        train."""
         return ()
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Leaves that are not trained but taken from the data by `statistics`; no optimiser touches them."""
+        """Leaves that are not trained: `statistics` computes them from data, and optimisers skip them."""
         return ()
 
     def in_training(self) -> Network:
-        """The form that a training step runs: itself, unless a norm uses the statistics of the batch."""
+        """The network as a training step runs it: differs from itself only if a norm uses batch statistics."""
         return self
 
     def statistics(self, params: Leaves, x: Tensor) -> Leaves:
-        """The buffers as this batch alone would set them."""
+        """The buffers computed from this batch alone."""
         return {}
 
     @abstractmethod
     def init(self, generator: Generator) -> Leaves:
-        """Fresh float32 parameters, drawn on the CPU in a fixed order."""
+        """Initial float32 parameters, drawn on the CPU in a fixed order."""
 
     @abstractmethod
     def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
-        """h_0 `[n, *state_shape]` from inputs `[n, *input_shape]`."""
+        """The hidden state h_0 `[n, *state_shape]` of inputs `[n, *input_shape]`."""
 
     @abstractmethod
     def branch(self, leaves: Leaves, h: Tensor, linear: Linear = plain_linear) -> Tensor:
@@ -98,25 +100,25 @@ class Network(ABC):
 
     @abstractmethod
     def head(self, leaves: Leaves, h: Tensor) -> Tensor:
-        """logits `[n, classes]`; includes the terminal norm where there is one."""
+        """The logits `[n, classes]` of h_L; includes the terminal norm if there is one."""
 
     def forward_from(self, layer: int, params: Leaves, h: Tensor) -> Tensor:
-        """logits of the rest of the network, from hidden state h_layer on."""
+        """The logits that the rest of the network computes from hidden state h_layer."""
         for block in range(layer, self.depth):
             h = h + self.branch(part(params, f"blocks.{block}"), h)
         return self.head(part(params, "head"), h)
 
     def forward(self, params: Leaves, x: Tensor) -> Tensor:
-        """logits `[n, classes]` of inputs `[n, *input_shape]`."""
+        """The logits `[n, classes]` of inputs `[n, *input_shape]`."""
         return self.forward_from(0, params, self.stem(part(params, "stem"), x))
 
 
 def part(leaves: Leaves, prefix: str) -> Leaves:
-    """The leaves below `prefix.`, named without it."""
+    """The leaves whose names start with `prefix.`, with the prefix removed from their names."""
     start = len(prefix) + 1
     return {name[start:]: leaf for name, leaf in leaves.items() if name.startswith(prefix + ".")}
 
 
 def named(leaves: Leaves, prefix: str) -> Leaves:
-    """The inverse of `part`: the same leaves, named below `prefix.`."""
+    """The inverse of `part`: the same leaves with `prefix.` added to their names."""
     return {f"{prefix}.{name}": leaf for name, leaf in leaves.items()}

@@ -1,6 +1,6 @@
-"""Pitfalls of alignment measurement: small reproducers of the wrong way, the right way and the size of the error."""
+"""Pitfalls of alignment measurement: small programs that compute the wrong value, the right value and the error."""
 
 from walkback.core.catalog import Catalog
 
 CASES = Catalog(kind="pitfall", package="walkback.pitfalls.cases", attribute="run", group="walkback.pitfalls")
-"""One file for each, called `p<number>_<name>`; its `run()` returns an outcome."""
+"""One file for each, named `p<number>_<name>`; its `run()` returns a PitfallOutcome."""

@@ -1,4 +1,4 @@
-"""What a pitfall's reproducer gives back, and how the reproducers are found by number."""
+"""The outcome of a pitfall's reproducer, and the lookup of reproducers by number."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from walkback.pitfalls import CASES
 
 @dataclass(frozen=True)
 class PitfallOutcome:
-    """What the wrong and the right way gave, computed now."""
+    """The values that the wrong and the right way give in this run."""
 
     wrong: float | str
     right: float | str
     size: float
-    """How far apart they are: a factor where the unit is "x", otherwise a difference in that unit."""
+    """The size of the error: a factor where the unit is "x", otherwise a difference in that unit."""
     unit: str
     expected: float
-    """The least size that the pitfall is said to have."""
+    """The least size that the pitfall's docstring states."""
     note: str = ""
-    """What else was seen, or how."""
+    """Further values, or how they were obtained."""
 
     @property
     def reproduces(self) -> bool:
+        """Whether the error is at least as large as stated."""
         return math.isfinite(self.size) and self.size >= self.expected
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: _plain(value) for name, value in asdict(self).items()}
-        return {**plain, "reproduces": self.reproduces}
+        values = {name: _finite_or_none(value) for name, value in asdict(self).items()}
+        return {**values, "reproduces": self.reproduces}
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
+def _finite_or_none(value: Any) -> Any:
+    """The value, or None for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def pitfalls() -> dict[int, Entry]:
-    """All pitfalls by number, in order, read from their docstrings; nothing is imported."""
+    """All pitfalls by number, in order, read from their docstrings without importing them."""
     return dict(sorted((_number(entry.name), entry) for entry in CASES.entries()))
 
 
 def chosen_pitfalls(words: list[str]) -> dict[int, Entry]:
-    """The pitfalls with these numbers, in the order of their numbers; all where none is named."""
-    every = pitfalls()
+    """The pitfalls with these numbers, in numerical order; all where the list is empty."""
+    known = pitfalls()
     if not words:
-        return every
+        return known
     for word in words:
-        if not (word.isdecimal() and int(word) in every):
-            raise unknown("pitfall", word, [f"{min(every)} to {max(every)}"])
+        if not (word.isdecimal() and int(word) in known):
+            raise unknown("pitfall", word, [f"{min(known)} to {max(known)}"])
     wanted = {int(word) for word in words}
-    return {number: entry for number, entry in every.items() if number in wanted}
+    return {number: entry for number, entry in known.items() if number in wanted}
 
 
 def reproduce_pitfall(entry: Entry) -> PitfallOutcome:

@@ -1,1 +1,1 @@
-"""An audit card on paper and on screen: Markdown, LaTeX and one HTML page, from the card alone. No torch is needed."""
+"""Audit cards, tables and pages as Markdown, LaTeX and HTML, made from stored cards; needs no torch."""

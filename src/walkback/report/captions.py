@@ -1,4 +1,4 @@
-"""What every caption states of the cards it speaks of: network, data, recipe, how many seeds, and what ± is."""
+"""The facts every caption states about its cards: network, data, training recipe, number of seeds, meaning of ±."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 from walkback.core.settings import Spec
 from walkback.report.sections import Card
 
-NEEDED = {"data", "epochs", "batch", "lr", "weight_decay", "augment"}
-"""What a recipe is told from."""
-_MOST = 2
-"""More networks or data sets than this are counted, not named: each row names its own."""
+_RECIPE_KEYS = {"data", "epochs", "batch", "lr", "weight_decay", "augment"}
+"""Keys of a configuration that `recipe_of` needs."""
+_MAX_NAMED = 2
+"""More networks and data sets than this are counted instead of named, since each row of a table names its own."""
 
 
-def stated(cards: Sequence[Card]) -> str:
-    """Network, data, recipe and n in one sentence; what differs between cards is joined by "or"."""
+def caption_facts(cards: Sequence[Card]) -> str:
+    """Network, data, recipe and n in one sentence; values that differ between cards are joined by "or"."""
     place = place_of(cards, lambda text: text.partition(":")[0])
     return f"{place}; {recipe_of(cards)}; {_seeds_of(cards)}."
 
 
 def place_of(cards: Sequence[Card], shown: Callable[[str], str] = str) -> str:
-    """Networks and data sets with all their settings, or as `shown` says them."""
+    """Networks and data sets with all their settings; `shown` may shorten each name."""
     pairs = [(card["claim"]["arch"], _data(card)) for card in cards]
     places = list(dict.fromkeys(f"{shown(arch)} on {shown(data)}" for arch, data in pairs))
-    return "; ".join(places) if len(places) <= _MOST else f"{len(places)} networks and data sets"
+    return "; ".join(places) if len(places) <= _MAX_NAMED else f"{len(places)} networks and data sets"
 
 
 def recipe_of(cards: Sequence[Card]) -> str:
-    """As the runs' configurations have it; a model that was handed over brings none."""
-    found = [config for card in cards if (config := _config(card))]
-    if len(found) < len(cards):
-        return "recipe not recorded" if not found else f"recipe not recorded for {len(cards) - len(found)} cards"
+    """The training recipe from the runs' configurations; a model of the user's own has none."""
+    configs = [config for card in cards if (config := _config(card))]
+    if len(configs) < len(cards):
+        return "recipe not recorded" if not configs else f"recipe not recorded for {len(cards) - len(configs)} cards"
 
     def each(name: str, spec: str = "") -> str:
-        return " or ".join(dict.fromkeys(format(config[name], spec) for config in found))
+        return " or ".join(dict.fromkeys(format(config[name], spec) for config in configs))
 
     augment = each("augment")
     words = f"{each('epochs')} epochs, batch {each('batch')}, AdamW lr {each('lr', 'g')}"
@@ -44,7 +44,7 @@ def recipe_of(cards: Sequence[Card]) -> str:
 
 
 def _seeds_of(cards: Sequence[Card]) -> str:
-    """How many networks of each method were measured, which seeds where the cards name them, and ddof."""
+    """The number of networks measured of each method, their seeds where the cards name them, and ddof."""
     methods = Counter((card["claim"]["method"], card["claim"]["arch"], card["claim"]["data"]) for card in cards)
     named = sorted({card["claim"]["seed"] for card in cards if card["claim"]["seed"] is not None})
     counts = sorted(set(methods.values()))
@@ -55,9 +55,9 @@ def _seeds_of(cards: Sequence[Card]) -> str:
 
 
 def _config(card: Card) -> Mapping[str, Any] | None:
-    """The run's configuration, where it is a whole one."""
+    """The run's configuration, or None where it lacks a key of the recipe."""
     found = card["provenance"].get("config")
-    return found if isinstance(found, Mapping) and set(found) >= NEEDED else None
+    return found if isinstance(found, Mapping) and set(found) >= _RECIPE_KEYS else None
 
 
 def _data(card: Card) -> str:

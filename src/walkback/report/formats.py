@@ -13,12 +13,13 @@ from walkback.report.sections import Card
 
 
 def card_json(card: Card) -> str:
+    """The card as indented JSON."""
     return json.dumps(card, indent=1, allow_nan=False) + "\n"
 
 
 FORMATS: dict[str, Callable[[Card], str]] = {"md": markdown, "tex": latex, "html": html, "json": card_json}
 PAGES = ("md", "tex", "html")
-"""Those that are read by people."""
+"""The formats for people to read."""
 
 
 def render(card: Card, form: str) -> str:

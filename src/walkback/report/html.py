@@ -1,4 +1,4 @@
-"""A card as one HTML page: self-contained, without script, readable offline, on a phone, in the dark and on paper."""
+"""A card as one HTML page: self-contained and without script, for wide, narrow and dark screens and for print."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from walkback.report.sections import Card
 from walkback.report.strip import strip
 
 SIGNS = {"trustworthy": "✓", "walked_back": "✗", "inconclusive": "?"}
-RESULTS = {"PASS": "good", "FAIL": "bad", "INVALID": "warn", "NOT MEASURED": "warn", "NOT INFORMATIVE": "warn"}
+RESULT_CLASSES = {
+    "passes": "good",
+    "fails": "bad",
+    "INVALID": "warn",
+    "NOT MEASURED": "warn",
+    "NOT INFORMATIVE": "warn",
+}
+"""CSS classes by the displayed result of a check."""
 
 
 def html(card: Card) -> str:
-    """The whole card."""
+    """The whole card as HTML."""
     shown = view(card)
-    unusable = any(cell.value is None for x in shown.layers for cell in (x.hidden, x.grad, x.replay, x.credit))
+    has_crosses = any(cell.value is None for x in shown.layers for cell in (x.hidden, x.grad, x.replay, x.credit))
     return (
         pages()
         .get_template("card.html")
@@ -26,17 +33,17 @@ def html(card: Card) -> str:
             checks=shown.section("checks"),
             layers=shown.section("layers"),
             panels=strip(shown),
-            crosses=unusable,
+            crosses=has_crosses,
             before=[s for s in shown.sections if s.id == "claim"],
             after=[s for s in shown.sections if s.id not in ("claim", "checks", "layers")],
             sign=SIGNS[shown.verdict],
-            kinds=RESULTS,
+            result_classes=RESULT_CLASSES,
         )
     )
 
 
 @cache
 def pages() -> Environment:
-    """The templates. Names of methods and notes come from strangers: everything is escaped."""
+    """The template environment. It escapes everything: method names and notes may come from untrusted cards."""
     loader = PackageLoader("walkback.report")
     return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader)

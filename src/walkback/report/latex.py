@@ -1,4 +1,4 @@
-"""A card as LaTeX to be \\input: a macro for each number to quote, then booktabs tables. Compiles with pdflatex."""
+"""A card as LaTeX for \\input: a macro for each number to quote, then booktabs tables. Compiles with pdflatex."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ESCAPES = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    # After a line break \\ these would be read as its arguments.
+    # After a line break \\ these characters would be read as its arguments.
     "[": "{[}",
     "]": "{]}",
     "*": "{*}",
@@ -72,29 +72,29 @@ COLUMNS = {
     "aggregates": r"llp{0.5\linewidth}",
     "checks": r"p{0.15\linewidth}lllp{0.13\linewidth}lp{0.12\linewidth}",
 }
-"""A column of words gets a width; numbers set their own."""
+"""Column specifications by section id. Columns of words have a fixed width; columns of numbers fit their content."""
 LONG = 24
-"""Words longer than this may be broken."""
+"""Words with more letters than this may be broken across lines."""
 _LAST_LETTER = "\u017f"
-"""The last of Latin Extended-A: what pdflatex prints without further packages."""
+"""The last character of Latin Extended-A; pdflatex prints no later one without further packages."""
 
 
 def latex(card: Card) -> str:
-    """The whole card."""
+    """The whole card as LaTeX."""
     shown = view(card)
     macros = {macro(name): text for name, text in shown.numbers}
     parts = [
         f"% Written by walkback {latex_escape(shown.version)}.",
         r"% Needs \usepackage{booktabs} and \usepackage[T1]{fontenc}.",
-        # \let first, so that a second card in the same paper replaces the numbers instead of stopping the run.
+        # \let first: a second card in the same paper then replaces the macros; \newcommand alone would be an error.
         *(f"\\let{name}\\relax\\newcommand{{{name}}}{{{latex_escape(text)}}}" for name, text in macros.items()),
         "",
-        # Hashes and paths break badly: wide spaces are better than words in the margin.
+        # Hashes and paths have few line breaks; \sloppy stretches spaces instead of printing into the margin.
         "\\begingroup\\sloppy",
-        f"\\section*{{{latex_escape(shown.title)}: {latex_escape(shown.word)}}}",
-        f"\\textbf{{{breakable(shown.why)}}}",
+        f"\\section*{{{latex_escape(shown.title)}: {latex_escape(shown.verdict_text)}}}",
+        f"\\textbf{{{breakable(shown.explanation)}}}",
         "",
-        *(f"{breakable(line)}\\par" for line in (*shown.beside, shown.facts)),
+        *(f"{breakable(line)}\\par" for line in (*shown.summary_lines, shown.facts)),
         *(line for section in shown.sections for line in latex_table(section)),
         "\\par\\endgroup",
     ]
@@ -102,14 +102,14 @@ def latex(card: Card) -> str:
 
 
 def macro(name: str) -> str:
-    r"""A macro's name, which may hold letters only: D1_result becomes \wbDOneResult."""
+    r"""A macro name, which LaTeX allows letters only in: D1_result becomes \wbDOneResult."""
     spelled = "".join(_DIGITS.get(character, character) for character in name)
     words = re.findall(r"[A-Za-z]+", spelled)
     return "\\wb" + "".join(word[0].upper() + word[1:] for word in words)
 
 
 def latex_escape(text: str) -> str:
-    """Plain text: no character of it is a command, and none is left out in silence."""
+    """Escape a text so that no character of it is a command; a character that cannot be printed becomes [U+XXXX]."""
     escaped = "".join(map(_escaped, " ".join(text.split())))
     return re.sub(r"-(?=-)", "-{}", escaped)  # Two hyphens would become a dash.
 
@@ -123,31 +123,31 @@ def _escaped(character: str) -> str:
 
 
 def breakable(text: str) -> str:
-    """The same, with places where a hash or a run's name may be broken; they print nothing."""
-    return " ".join(_broken(word) if len(word) > LONG else latex_escape(word) for word in text.split())
+    """Escape a text and add invisible break points inside its long words, such as hashes and run names."""
+    return " ".join(_with_breaks(word) if len(word) > LONG else latex_escape(word) for word in text.split())
 
 
-def _broken(word: str) -> str:
+def _with_breaks(word: str) -> str:
     pieces = re.split(r"(?<=[/_=+,:])|(?<=[0-9a-f]{16})", word)
     return r"\allowbreak{}".join(latex_escape(piece) for piece in pieces if piece)
 
 
 def latex_table(section: Section, columns: str = "") -> Iterable[str]:
-    """One section: its heading, its rows and its reasons; `columns` are a table's, if not the usual ones."""
+    """The lines of one section: heading, rows and notes. `columns` replaces a table's default column specification."""
     yield from ("", f"\\subsection*{{{latex_escape(section.title)}}}")
     if section.kind == "table":
-        usual = COLUMNS.get(section.id, "l" * len(section.heads))
+        default = COLUMNS.get(section.id, "l" * len(section.heads))
         size = "scriptsize" if len(section.heads) > 4 else "footnotesize"
         yield from (
             f"\\begin{{center}}\\{size}\\setlength{{\\tabcolsep}}{{3pt}}",
-            f"\\begin{{tabular}}{{@{{}}{columns or usual}@{{}}}}",
+            f"\\begin{{tabular}}{{@{{}}{columns or default}@{{}}}}",
         )
         yield from ("\\toprule", _row(section.heads), "\\midrule")
         yield from map(_row, section.rows)
         yield from ("\\bottomrule", "\\end{tabular}", "\\end{center}")
-        yield from _described(section.notes)
+        yield from _description_list(section.notes)
     elif section.kind == "pairs":
-        yield from _described(section.rows)
+        yield from _description_list(section.rows)
     elif section.kind == "list":
         yield from ("\\begin{itemize}", *(f"\\item {breakable(row[0])}" for row in section.rows), "\\end{itemize}")
     else:
@@ -155,8 +155,8 @@ def latex_table(section: Section, columns: str = "") -> Iterable[str]:
         yield "\\end{flushleft}"
 
 
-def _described(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    # The name is no label of the list, which LaTeX would not break over lines.
+def _description_list(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    # The name is not the item's label, because LaTeX does not break labels across lines.
     items = [f"\\item[] \\textbf{{{breakable(name)}}} {breakable(text)}" for name, text in rows]
     return ["\\begin{description}", *items, "\\end{description}"] if items else []
 

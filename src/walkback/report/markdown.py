@@ -1,4 +1,4 @@
-"""A card as Markdown: tables that GitHub, GitLab and pandoc read, and lines that can be read as they are."""
+"""A card as Markdown, with tables that GitHub, GitLab and pandoc can read."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#&$])")
 
 
 class Marked(str):
-    """A table's cell that is Markdown already; it is written as it stands."""
+    """A table cell that is already Markdown and is not escaped."""
 
     __slots__ = ()
 
 
 def markdown(card: Card) -> str:
-    """The whole card."""
+    """The whole card as Markdown."""
     shown = view(card)
     parts = [
-        f"# {markdown_escape(shown.title)}: {shown.word}",
+        f"# {markdown_escape(shown.title)}: {shown.verdict_text}",
         "",
-        f"**{markdown_escape(shown.why)}**",
+        f"**{markdown_escape(shown.explanation)}**",
         "",
-        *(f"- {markdown_escape(line)}" for line in (*shown.beside, shown.facts)),
+        *(f"- {markdown_escape(line)}" for line in (*shown.summary_lines, shown.facts)),
         *(line for section in shown.sections for line in markdown_table(section)),
         "",
         f"Written by walkback {markdown_escape(shown.version)} from report.json, which holds the same numbers in full.",
@@ -34,15 +34,15 @@ def markdown(card: Card) -> str:
 
 
 def markdown_escape(text: str) -> str:
-    """Plain text, so that nothing in it becomes markup or a new line."""
+    """Escape a text so that nothing in it becomes markup or a line break."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
 def markdown_table(section: Section) -> list[str]:
-    """One section: its heading, its rows and its reasons."""
+    """The lines of one section: heading, rows and notes."""
     lines = ["", f"## {section.title}", ""]
     if section.kind == "commands":
-        # Indented, not fenced: whatever the command holds, it cannot end the block.
+        # Indented instead of fenced: no content of a command can end an indented block.
         lines += [f"    {' '.join(row[0].split())}" for row in section.rows]
     elif section.kind == "list":
         lines += [f"- {markdown_escape(row[0])}" for row in section.rows]
@@ -51,12 +51,12 @@ def markdown_table(section: Section) -> list[str]:
     else:
         lines += table_lines(section.heads, section.rows)
     if section.notes:
-        lines += ["", *(f"- {markdown_escape(about)}: {markdown_escape(text)}" for about, text in section.notes)]
+        lines += ["", *(f"- {markdown_escape(subject)}: {markdown_escape(text)}" for subject, text in section.notes)]
     return lines
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table's lines, its texts as they are and what is `Marked` as markup."""
+    """The lines of a table; cells are escaped except those that are `Marked`."""
     return [_row(heads), _row(Marked("---") for _ in heads), *map(_row, rows)]
 
 

@@ -1,4 +1,4 @@
-"""Several cards in one table: a row for each, the same cells in HTML, Markdown and LaTeX."""
+"""Several cards in one table: a row for each method, with the same cells in HTML, Markdown, LaTeX and plain text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from walkback.report import latex, markdown
 from walkback.report.captions import place_of, recipe_of
 from walkback.report.cells import Cell
 from walkback.report.overview_cells import CLAIMS, cells_of
-from walkback.report.sections import Card, Section
+from walkback.report.sections import Card, Section, note_text
 
-DECIDES = {METHOD_SHELL: "The margin over the shell", BP_SHELL: "The margin over the bp shell"}
-DECIDES[UNNAMED] = "The margin over a shell that was not named"
-BETTER = {"up": " ↑", "down": " ↓", "": ""}
+_DECIDING_MARGINS = {
+    METHOD_SHELL: "The margin over the frozen baseline",
+    BP_SHELL: "The margin over the bp frozen baseline",
+    UNNAMED: "The margin over a frozen baseline of unknown kind",
+}
+_ARROWS = {"up": " ↑", "down": " ↓", "": ""}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A head; whether numbers stand below it; and which of them are better."""
+    """A column: its name, whether its cells are numbers, and whether larger (`up`) or smaller (`down`) is better."""
 
     name: str
     number: bool = False
@@ -30,52 +33,53 @@ class Column:
 
     @property
     def head(self) -> str:
-        return self.name + BETTER[self.better]
+        """The name with its arrow."""
+        return self.name + _ARROWS[self.better]
 
 
 OVERVIEW_NUMBERS = (
     Column("method"),
     Column("seeds", number=True),
     Column("accuracy", number=True, better="up"),
-    Column("shell", number=True),
-    Column("bp shell", number=True),
-    Column("over shell, pp", number=True, better="up"),
-    Column("over bp shell, pp", number=True, better="up"),
-    Column("growth", number=True, better="down"),
+    Column("frozen baseline", number=True),
+    Column("bp frozen baseline", number=True),
+    Column("over frozen, pp", number=True, better="up"),
+    Column("over bp frozen, pp", number=True, better="up"),
+    Column("growth (D1)", number=True, better="down"),
     Column("|g_L| @128", number=True, better="up"),
-    Column("deep_mean", number=True, better="up"),
+    Column("aggregate cosine Γ", number=True, better="up"),
     Column("z", number=True, better="up"),
 )
 _PARTS = {"Accuracy": 5, "Margins": 7, "Measurements": len(OVERVIEW_NUMBERS)}
-"""Where the table is cut if it is too wide: each part's name and its end; verdicts come last."""
-_SEVERAL = (
-    "Of several seeds: growth, |g_L| and z from the smallest to the largest; deep_mean as mean ± standard deviation "
-    "(ddof = 1); a verdict is the worst of its seeds'; an alignment stands where it stands in every seed.",
+"""The parts a wide table is split into: each part's name and end column; the verdicts are the last part."""
+_FACTS_OF_SEVERAL_SEEDS = (
+    "Several seeds: growth, |g_L| and z from the smallest to the largest; Γ as mean ± standard deviation (ddof = 1); "
+    "a verdict is the worst of its seeds'; an alignment stands where it stands in every seed.",
     "Depth is judged over seeds and corrected (Holm) for the number of methods in the table.",
 )
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The table, ready to be laid out."""
+    """The table as cells, ready for layout."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[tuple[str, str], ...]
     facts: tuple[str, ...]
-    """What the columns are; said with every table, wherever it is quoted."""
+    """What the columns mean; shown with the table in every format."""
     audit_table: AuditTable
-    """What the rows were made from."""
+    """The judged rows that the cells were made from."""
 
     def section(self, title: str, first: int, last: int, notes: bool = True) -> Section:
-        """The method and the columns `first` to `last`."""
-        at = (0, *range(max(1, first), last))
-        rows = tuple(tuple(row[index].text for index in at) for row in self.rows)
-        heads = tuple(self.columns[index].head for index in at)
+        """The method and the columns `first` to `last` (excluded)."""
+        indices = (0, *range(max(1, first), last))
+        rows = tuple(tuple(row[index].text for index in indices) for row in self.rows)
+        heads = tuple(self.columns[index].head for index in indices)
         return Section("overview", title, "table", rows, heads, self.notes if notes else ())
 
     def parts(self) -> list[Section]:
-        """The table cut into narrower ones; the reasons stand below the measurements."""
+        """The table split into narrower ones; the notes are below the measurements."""
         ends = {**_PARTS, "Verdicts": len(self.columns)}
         starts = [1, *ends.values()]
         return [
@@ -85,13 +89,13 @@ class Overview:
 
 
 def overview_text(cards: Sequence[Card]) -> str:
-    """The same for a terminal: tables of at most 100 columns where the methods' names allow it."""
+    """The table as plain text for a terminal, at most 100 characters wide where the methods' names allow it."""
     shown = overview(cards)
     parts = [line for part in shown.parts() for line in (*_aligned(part), "")]
-    said = [*shown.facts, *(f"{about}: {why}" for about, why in shown.notes)]
-    # A network's settings are one long word, which is copied more often than read: it is not cut.
-    lines = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    parts += [line for words in said for line in lines.wrap(words)]
+    texts = [*shown.facts, *(f"{subject}: {reason}" for subject, reason in shown.notes)]
+    # A network's settings are one long word that users copy, so long words are not broken.
+    wrapper = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    parts += [line for text in texts for line in wrapper.wrap(text)]
     return "\n".join(parts)
 
 
@@ -109,16 +113,16 @@ def overview_markdown(cards: Sequence[Card]) -> str:
 
 
 def overview_latex(cards: Sequence[Card]) -> str:
-    """The same as booktabs tables: accuracies, margins, measurements, verdicts. One would not fit a page."""
+    """The table as four booktabs tables (accuracies, margins, measurements, verdicts); one would not fit a page."""
     shown = overview(cards)
-    name, words = r"p{0.16\linewidth}", r">{\raggedright\arraybackslash}p{%.2f\linewidth}"
+    name, text_column = r"p{0.16\linewidth}", r">{\raggedright\arraybackslash}p{%.2f\linewidth}"
     *numbers, verdicts = shown.parts()
-    texts = len(verdicts.heads) - 1
+    text_columns = len(verdicts.heads) - 1
     parts = [
         r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
         "\\begingroup\\sloppy",
         *(line for part in numbers for line in latex.latex_table(part, name + "l" * (len(part.heads) - 1))),
-        *latex.latex_table(verdicts, name + words % (0.76 / texts) * texts),
+        *latex.latex_table(verdicts, name + text_column % (0.76 / text_columns) * text_columns),
         *(f"{latex.breakable(line)}\\par" for line in shown.facts),
         "\\par\\endgroup",
     ]
@@ -126,7 +130,7 @@ def overview_latex(cards: Sequence[Card]) -> str:
 
 
 def overview(cards: Sequence[Card]) -> Overview:
-    """Every cell of the table, a row for each method; a damaged card is refused."""
+    """The table of these cards, a row for each method; a damaged card is refused."""
     cards = [read_card(card) for card in cards]
     table = make_audit_table(cards)
     editions = tuple(table.rows[0].rulings)
@@ -137,25 +141,27 @@ def overview(cards: Sequence[Card]) -> Overview:
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
             if cell.reason:
-                said = cell.reason if cell.value is not None else cell.full
-                reasons.setdefault((column.name, said), []).append(row[0].text)
+                reasons.setdefault((column.name, note_text(cell)), []).append(row[0].text)
     levels = " or ".join(sorted({f"{card['statistics']['confidence']:.0%}" for card in cards}))
-    nulls = f"{cards[0]['thresholds']['null_z']:g}"
+    null_z = f"{cards[0]['thresholds']['null_z']:g}"
+    deciding = " or ".join(dict.fromkeys(_DECIDING_MARGINS[card["claim"]["null"]] for card in cards))
     return Overview(
         columns=columns,
         rows=rows,
-        notes=tuple((f"{name} of {', '.join(methods)}", said) for (name, said), methods in reasons.items()),
+        notes=tuple((f"{name} of {', '.join(methods)}", text) for (name, text), methods in reasons.items()),
         facts=(
-            f"All of them: {place_of(cards)}; {recipe_of(cards)}.",
-            "Accuracy and shells: mean ± standard deviation over seeds (ddof = 1); one seed has no ±.",
-            "Shell: blocks frozen at random, the rest trained by the method itself; bp shell: the rest by backprop.",
-            f"Over shell, over bp shell: accuracy less that of the shell, with its {levels} interval where there is "
-            f"one. {' or '.join(dict.fromkeys(DECIDES[card['claim']['null']] for card in cards))} decides D3.",
-            "Growth: the largest ratio of hidden norms from one layer to the next (D1). |g_L| @128: the deepest "
-            "reference gradient (D2). deep_mean: mean cosine over layers that train a block; z: how many standard "
-            f"deviations of randomly rotated credit it lies above its null, {nulls} or more to stand.",
-            "↑ larger is better, ↓ smaller is better. FAIL: the check on that number is raised.",
-            *(_SEVERAL if any(len(row.cards) > 1 for row in table.rows) else ()),
+            f"All rows: {place_of(cards)}; {recipe_of(cards)}.",
+            "Accuracy and frozen baselines: mean ± standard deviation over seeds (ddof = 1); one seed has no ±.",
+            "Frozen baseline: blocks frozen at random, the rest trained by the method itself; bp frozen baseline: the "
+            "rest trained by backprop.",
+            "Over frozen, over bp frozen: accuracy minus that of the frozen baseline, with its "
+            f"{levels} interval where there is one. {deciding} decides D3.",
+            "Growth (D1): the largest ratio of hidden norms from one layer to the next. |g_L| @128: the deepest "
+            "reference gradient (D2). Aggregate cosine Γ: here deep_mean, the mean cosine over layers that train a "
+            "block; z: its distance above its null in standard deviations of randomly rotated credit, which must be "
+            f"{null_z} or more for the alignment to stand.",
+            '↑ larger is better, ↓ smaller is better. A number followed by "fails" fails its check.',
+            *(_FACTS_OF_SEVERAL_SEEDS if any(len(row.cards) > 1 for row in table.rows) else ()),
         ),
         audit_table=table,
     )

@@ -1,4 +1,4 @@
-"""The cells of one method's row: its numbers over seeds, and no number without what was said of it."""
+"""The cells of one method's row in the overview: its numbers over seeds, each with its check's result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from walkback.judge.audit_table import AuditRow, EditionRuling
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, UNNAMED
 from walkback.judge.statistics import paired_margin
 from walkback.report.cells import Cell, interval, number_text
-from walkback.report.sections import VERDICT_WORDS, Card
+from walkback.report.sections import VERDICT_WORDS, Card, result_text
 
 CLAIMS = ("alignment", "depth")
 
 
 def cells_of(row: AuditRow, named: bool) -> tuple[Cell, ...]:
-    """In the order of the table's columns."""
-    # Accuracies and their margin are over all seeds and the same on each seed's card.
+    """The cells in the order of the table's columns; `named` adds the network and the data set to the method."""
+    # Accuracies and their margin are over all seeds, so every seed's card has the same.
     card = row.cards[0]
     claim, frozen = card["claim"], card["claim"]["frozen"]
     seeds = len(claim["headline_acc"])
@@ -28,13 +28,13 @@ def cells_of(row: AuditRow, named: bool) -> tuple[Cell, ...]:
         _mean(claim["headline_acc"]),
         _mean(frozen.get("method_shell")) if "unnamed" not in frozen else _unnamed(frozen["unnamed"]),
         _mean(frozen.get("bp_shell")),
-        _over(card, METHOD_SHELL),
-        _over(card, BP_SHELL),
+        _margin_over(card, METHOD_SHELL),
+        _margin_over(card, BP_SHELL),
         _over_seeds([_check(card, "D1") for card in row.cards]),
         _over_seeds([_check(card, "D2") for card in row.cards]),
         deep,
         _scores([card["aggregates"]["deep_mean_z"] for card in row.cards], deep.reason),
-        *(_ruled(ruling) for ruling in row.rulings.values()),
+        *(_verdict(ruling) for ruling in row.rulings.values()),
         *(Cell(row.claims[name].shown) for name in CLAIMS),
     )
 
@@ -45,41 +45,43 @@ def _check(card: Card, name: str) -> Mapping[str, Any]:
 
 
 def _over_seeds(checks: Sequence[Mapping[str, Any]]) -> Cell:
-    """One check in every seed: the range of its values, and in how many it is raised."""
-    cells = [_checked(check) for check in checks]
+    """One check in every seed: the range of its values, and in how many seeds it fails."""
+    cells = [_check_cell(check) for check in checks]
     bad = [cell for cell in cells if cell.value is None]
     if len(cells) == 1 or bad:
         return (bad or cells)[0]
     values = [check["value"] for check in checks]
-    raised = sum(check["shown"] == "FAIL" for check in checks)
+    failing = sum(check["shown"] == "FAIL" for check in checks)
     ends = list(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
-    word = f" FAIL in {raised} of {len(cells)}" if raised else ""
+    word = f" fails in {failing} of {len(cells)}" if failing else ""
     worst_value = max(values) if checks[0]["side"] == "above" else min(values)
     return Cell(" to ".join(ends) + word, worst_value)
 
 
-def _mean_number(given: Sequence[Mapping[str, Any]]) -> Cell:
-    cells = [number_text(each, "+.3f") for each in given]
+def _mean_number(numbers: Sequence[Mapping[str, Any]]) -> Cell:
+    """Mean ± standard deviation of a stored number over seeds; a word where a seed has none."""
+    cells = [number_text(number, "+.3f") for number in numbers]
     bad = [cell for cell in cells if cell.value is None]
     if len(cells) == 1 or bad:
         return (bad or cells)[0]
-    values = [each["value"] for each in given]
+    values = [number["value"] for number in numbers]
     return Cell(f"{fmean(values):+z.3f} ± {stdev(values):.3f}", fmean(values), cells[0].reason)
 
 
-def _scores(given: Sequence[Mapping[str, Any]], said: str) -> Cell:
-    """The smallest to the largest score: each seed's must pass. A reason that was just `said` is not repeated."""
-    bad = [number_text(each, ".1f") for each in given if each["status"] != "ok"]
+def _scores(numbers: Sequence[Mapping[str, Any]], shown_reason: str) -> Cell:
+    """The smallest to the largest z over seeds, since each must pass; a reason equal to `shown_reason` is left out."""
+    bad = [number_text(number, ".1f") for number in numbers if number["status"] != "ok"]
     if bad:
-        return Cell(bad[0].text, None, "" if bad[0].reason == said else bad[0].reason)
-    values = [each["value"] for each in given]
+        return Cell(bad[0].text, None, "" if bad[0].reason == shown_reason else bad[0].reason)
+    values = [number["value"] for number in numbers]
     ends = dict.fromkeys(f"{value:z.1f}" for value in (min(values), max(values)))
     return Cell(" to ".join(ends), min(values))
 
 
-def _ruled(ruling: EditionRuling) -> Cell:
+def _verdict(ruling: EditionRuling) -> Cell:
+    """An edition's verdict with the checks that decided it, and in how many seeds."""
     by = f" ({', '.join(ruling.decided_by)})" if ruling.decided_by else ""
-    share = "" if ruling.like == ruling.seeds else f" in {ruling.like} of {ruling.seeds} seeds"
+    share = "" if ruling.agreeing_seeds == ruling.seeds else f" in {ruling.agreeing_seeds} of {ruling.seeds} seeds"
     return Cell(f"{VERDICT_WORDS[ruling.outcome]}{by}{share}")
 
 
@@ -91,41 +93,42 @@ def _mean(seeds: Sequence[float] | None) -> Cell:
 
 
 def _unnamed(seeds: Sequence[float]) -> Cell:
-    given = _mean(seeds)
-    return Cell(given.text, given.value, "it was not said which shell this is")
+    mean = _mean(seeds)
+    return Cell(mean.text, mean.value, "the kind of this frozen baseline was not given")
 
 
-def _over(card: Card, null: str) -> Cell:
-    """The margin over a shell; that over the one that decides carries what was said of it."""
+def _margin_over(card: Card, null: str) -> Cell:
+    """The margin over one frozen baseline; the margin that decides D3 is shown with D3's result."""
     claim = card["claim"]
     if null == claim["null"] or (null == METHOD_SHELL and claim["null"] == UNNAMED):
-        return _margin(card, _check(card, "D3"))
+        return _deciding_margin(card, _check(card, "D3"))
     if not claim["headline_acc"] or not claim["frozen"].get(null):
         return Cell("not given")
-    found = paired_margin(claim["headline_acc"], claim["frozen"][null], card["statistics"]["confidence"])
-    return Cell(f"{found.mean:+.2f}{_ends(found.interval)}", found.mean)
+    margin = paired_margin(claim["headline_acc"], claim["frozen"][null], card["statistics"]["confidence"])
+    return Cell(f"{margin.mean:+.2f}{_ends(margin.interval)}", margin.mean)
 
 
-def _margin(card: Card, d3: Card) -> Cell:
-    found = card["statistics"]
-    if found["mean"] is None or d3["shown"] in ("INVALID", "NOT MEASURED"):
+def _deciding_margin(card: Card, d3: Card) -> Cell:
+    statistics = card["statistics"]
+    if statistics["mean"] is None or d3["shown"] in ("INVALID", "NOT MEASURED"):
         return Cell("INVALID" if d3["shown"] == "INVALID" else "NOT MEASURED", None, d3["reason"])
     reason = d3["reason"] if d3["shown"] == "NOT INFORMATIVE" else ""
-    return Cell(f"{found['mean']:+.2f}{_ends(found['interval'])}{_word(d3)}", found["mean"], reason)
+    text = f"{statistics['mean']:+.2f}{_ends(statistics['interval'])}{_result(d3)}"
+    return Cell(text, statistics["mean"], reason)
 
 
-def _ends(found: Sequence[float] | None) -> str:
-    return f" {interval(found, '+.2f')}" if found else ""
+def _ends(ends: Sequence[float] | None) -> str:
+    return f" {interval(ends, '+.2f')}" if ends else ""
 
 
-def _checked(check: Mapping[str, Any]) -> Cell:
+def _check_cell(check: Mapping[str, Any]) -> Cell:
     if check["shown"] in ("INVALID", "NOT MEASURED"):
         return Cell(check["shown"], None, check["reason"])
     if check["value"] is None:
-        return Cell(f"not finite{_word(check)}", None, check["reason"])
-    return Cell(f"{check['value']:.3g}{_word(check)}", check["value"])
+        return Cell(f"not finite{_result(check)}", None, check["reason"])
+    return Cell(f"{check['value']:.3g}{_result(check)}", check["value"])
 
 
-def _word(check: Mapping[str, Any]) -> str:
-    """A number is not shown without what was said of it; where nothing is wrong there is nothing to say."""
-    return "" if check["shown"] == "PASS" else f" {check['shown']}"
+def _result(check: Mapping[str, Any]) -> str:
+    """The result shown after a number; empty where the check passes."""
+    return "" if check["shown"] == "PASS" else f" {result_text(check)}"

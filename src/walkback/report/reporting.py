@@ -1,6 +1,7 @@
-"""How something was measured, ready to be pasted into a paper, and the reporting checklist; both filled from cards.
+"""A "how we measured" text for a paper and the reporting checklist, both filled in from cards.
 
-Every number comes from a card, formatted as there. What no card knows stays [TODO]: it is for the author to say.
+Every number comes from a card and is formatted as on the card. What no card contains is marked [TODO], for the author
+to fill in.
 """
 
 from __future__ import annotations
@@ -14,26 +15,34 @@ from typing import Any
 from walkback.judge.card import read_card
 from walkback.judge.checklist import TODO
 from walkback.report import latex, markdown
-from walkback.report import sections as parts
 from walkback.report.cells import counted, interval, maybe, plain_text
-from walkback.report.sections import SHELL_NAMES, VERDICT_WORDS, Card
+from walkback.report.sections import (
+    FROZEN_BASELINE_NAMES,
+    VERDICT_WORDS,
+    Card,
+    aggregate_cell,
+    limit_text,
+    measured_text,
+    result_text,
+    short_check_name,
+)
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method on one network and data set: what its cards say, over their seeds."""
+    """One method on one network and data set: the texts filled in from the cards of its seeds."""
 
     title: str
     sentences: tuple[tuple[str, str], ...]
-    """What each is about, and the sentence."""
+    """Pairs of a subject and its sentence."""
     checklist: tuple[tuple[str, str], ...]
-    """Questions and answers."""
+    """Pairs of a question and its answer."""
     cards: tuple[str, ...]
-    """The hashes of the cards it was filled from."""
+    """The hashes of the cards it was filled in from."""
 
     @property
     def unknown(self) -> int:
-        """Places an author has to fill in."""
+        """The number of places an author has to fill in."""
         return sum(text.count(TODO) for _, text in (*self.sentences, *self.checklist))
 
     def to_json(self) -> dict[str, Any]:
@@ -47,12 +56,12 @@ class Method:
 
 
 def reporting(cards: Sequence[Card], form: str) -> str:
-    """The template and the checklist of every method among the cards, as `text`, `md`, `tex` or `json`."""
+    """The text and the checklist of every method among the cards, as `text`, `md`, `tex` or `json`."""
     return _FORMS[form](reported_methods(cards))
 
 
 def reported_methods(cards: Sequence[Card]) -> list[Method]:
-    """Cards of one method, network, data set and recipe belong together: they differ in their seeds."""
+    """The methods among the cards; cards that differ in their seeds only belong to one method."""
     groups: dict[str, list[Card]] = {}
     for card in map(read_card, cards):
         claim = card["claim"]
@@ -64,23 +73,23 @@ def reported_methods(cards: Sequence[Card]) -> list[Method]:
 
 def _method(cards: Sequence[Card]) -> Method:
     claim = cards[0]["claim"]
-    sentences = [(about, _over(cards, say)) for about, say in SENTENCES.items()]
+    sentences = [(subject, _over_seeds(cards, write)) for subject, write in SENTENCES.items()]
     questions = dict.fromkeys(item["question"] for card in cards for item in card["checklist"])
-    answers = [(question, _over(cards, lambda card, q=question: answer(card, q))) for question in questions]  # type: ignore[misc]
+    answers = [(question, _over_seeds(cards, lambda card, q=question: answer(card, q))) for question in questions]  # type: ignore[misc]
     hashes = tuple(card["hash"] for card in cards)
     return Method(f"{claim['method']}, {claim['arch']}, {claim['data']}", tuple(sentences), tuple(answers), hashes)
 
 
-def _over(cards: Sequence[Card], say: Callable[[Card], str]) -> str:
-    """What all cards say; each by itself where they differ."""
-    said = [say(card) for card in cards]
-    if len(set(said)) == 1:
-        return said[0]
-    return " ".join(f"Seed {_known(card['claim']['seed'])}: {text}" for card, text in zip(cards, said, strict=True))
+def _over_seeds(cards: Sequence[Card], write: Callable[[Card], str]) -> str:
+    """The text that `write` makes of every card: once where all agree, by seed where they differ."""
+    texts = [write(card) for card in cards]
+    if len(set(texts)) == 1:
+        return texts[0]
+    return " ".join(f"Seed {_known(card['claim']['seed'])}: {text}" for card, text in zip(cards, texts, strict=True))
 
 
 def answer(card: Card, question: str) -> str:
-    """The card's answer; an older card may not have been asked."""
+    """The card's answer, or [TODO] for an older card without this question."""
     return next((item["answer"] for item in card["checklist"] if item["question"] == question), TODO)
 
 
@@ -164,47 +173,49 @@ def _samples(card: Card) -> str:
 
 
 def _alignment(card: Card) -> str:
-    named = {name: parts.aggregate(name, found) for name, found in card["aggregates"].items()}
-    shown = [f"{name} {named[name].text}" for name in ("A1", "A2", "A3", "A4", "deep_mean")]
-    return f"{', '.join(shown)}. {answer(card, 'Which aggregation over layers, and are exact layers counted?')}."
+    cells = {name: aggregate_cell(name, number) for name, number in card["aggregates"].items()}
+    shown = [f"{name} {cells[name].text}" for name in ("A1", "A2", "A3", "A4", "deep_mean")]
+    counted_layers = answer(card, "Which aggregation over layers, and are exact layers counted?")
+    return f"Aggregate cosine Γ: {', '.join(shown)}. {counted_layers}."
 
 
 def _nulls(card: Card) -> str:
-    turned, fresh = (parts.aggregate(name, card["aggregates"][name]) for name in ("deep_mean_z", "deep_mean_fresh_z"))
+    rotated, fresh = (aggregate_cell(name, card["aggregates"][name]) for name in ("deep_mean_z", "deep_mean_fresh_z"))
     return (
-        f"deep_mean against random rotations of the credit, z: {turned.full}; against fresh feedback, z: {fresh.full}."
+        f"deep_mean against random rotations of the credit, z: {rotated.full}; against fresh feedback, z: {fresh.full}."
     )
 
 
 def _baselines(card: Card) -> str:
     claim = card["claim"]
-    said = [f"{SHELL_NAMES[name]} ({name}) {_spread(values)}" for name, values in claim["frozen"].items() if values]
-    shells = "; ".join(said) or f"frozen blocks {TODO}"
+    frozen = [(name, values) for name, values in claim["frozen"].items() if values]
+    texts = [f"{FROZEN_BASELINE_NAMES[name]} ({name}) {_spread(values)}" for name, values in frozen]
+    baselines = "; ".join(texts) or f"frozen baseline {TODO}"
     bp = _spread(claim["bp_acc"]) if claim["bp_acc"] else TODO
     decides = f" {claim['null']} decides." if claim["frozen"] else ""
-    return f"{shells}; backprop {bp}.{decides}"
+    return f"{baselines}; backprop {bp}.{decides}"
 
 
 def _checks(card: Card) -> str:
-    said = [
-        f"{check['id']} {parts.measured(check)} (fails if {parts.limit(check)}): {check['shown']}"
+    texts = [
+        f"{short_check_name(check)} {measured_text(check)} (fails if {limit_text(check)}): {result_text(check)}"
         for check in card["checks"]
     ]
-    return f"{'; '.join(said)}."
+    return f"{'; '.join(texts)}."
 
 
 def _verdicts(card: Card) -> str:
-    said = [
+    verdicts = [
         f"{name}: {VERDICT_WORDS[found['verdict']].lower()} ({found['sentence']})"
         for name, found in card["verdicts"].items()
     ]
     claims = [f"{name} {found['shown']}" for name, found in card["claims"].items()]
-    return f"Edition {'; edition '.join(said)}. Claims: {'; '.join(claims)}. A verdict certifies no method."
+    return f"Edition {'; edition '.join(verdicts)}. Claims: {'; '.join(claims)}. A verdict certifies no method."
 
 
 def _tool(card: Card) -> str:
-    again = f" Again: {' && '.join(card['rerun'])}" if card["rerun"] else ""
-    return f"walkback {card['walkback']}, card {card['hash']}.{again}"
+    rerun = f" To re-run: {' && '.join(card['rerun'])}" if card["rerun"] else ""
+    return f"walkback {card['walkback']}, card {card['hash']}.{rerun}"
 
 
 SENTENCES: Mapping[str, Callable[[Card], str]] = {
@@ -224,16 +235,16 @@ SENTENCES: Mapping[str, Callable[[Card], str]] = {
     "Verdicts": _verdicts,
     "Tool": _tool,
 }
-"""What a reader asks of a measurement, in that order."""
+"""Functions that write the sentences, by subject, in the order of the text."""
 
 
 def _text(methods: Sequence[Method]) -> str:
     lines: list[str] = []
     for method in methods:
         lines += [method.title, "", "How we measured"]
-        lines += [f"  {about}: {text}" for about, text in method.sentences]
+        lines += [f"  {subject}: {text}" for subject, text in method.sentences]
         lines += ["", "Checklist"]
-        lines += [f"  {question}\n    {found}" for question, found in method.checklist]
+        lines += [f"  {question}\n    {text}" for question, text in method.checklist]
         lines += ["", f"{counted(method.unknown, 'places')} left to fill in, marked {TODO}.", ""]
     return "\n".join(lines)
 
@@ -242,11 +253,11 @@ def _markdown(methods: Sequence[Method]) -> str:
     lines: list[str] = []
     for method in methods:
         lines += [f"## How we measured: {markdown.markdown_escape(method.title)}", ""]
-        lines += [f"- **{about}**: {markdown.markdown_escape(text)}" for about, text in method.sentences]
+        lines += [f"- **{subject}**: {markdown.markdown_escape(text)}" for subject, text in method.sentences]
         lines += ["", f"## Checklist: {markdown.markdown_escape(method.title)}", ""]
         lines += [
-            f"- **{markdown.markdown_escape(question)}**: {markdown.markdown_escape(found)}"
-            for question, found in method.checklist
+            f"- **{markdown.markdown_escape(question)}**: {markdown.markdown_escape(text)}"
+            for question, text in method.checklist
         ]
         lines += [""]
     return "\n".join(lines)
@@ -256,9 +267,9 @@ def _latex(methods: Sequence[Method]) -> str:
     lines = [r"% Needs \usepackage[T1]{fontenc}.", r"\begingroup\sloppy"]
     for method in methods:
         lines += [rf"\subsection*{{How we measured: {latex.breakable(method.title)}}}"]
-        lines += [rf"\textbf{{{about}.}} {latex.breakable(text)}\par" for about, text in method.sentences]
+        lines += [rf"\textbf{{{subject}.}} {latex.breakable(text)}\par" for subject, text in method.sentences]
         lines += [rf"\subsection*{{Checklist: {latex.breakable(method.title)}}}", r"\begin{itemize}"]
-        lines += [rf"\item \textbf{{{latex.breakable(q)}}} {latex.breakable(found)}" for q, found in method.checklist]
+        lines += [rf"\item \textbf{{{latex.breakable(q)}}} {latex.breakable(text)}" for q, text in method.checklist]
         lines += [r"\end{itemize}"]
     return "\n".join([*lines, r"\endgroup"]) + "\n"
 

@@ -1,4 +1,4 @@
-"""Writing a report's files: the card, the pages made from it, and the measurements it was judged from."""
+"""Write the files of a report: the card, the pages made from it, and the measurements it was judged from."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CARD, MEASUREMENTS = "report.json", "measurements.npz"
 
 
 def save_card(report: DiagnosticReport, folder: Path, forms: Sequence[str] = PAGES) -> list[Path]:
-    """Write report.json and report.FORM for each of `forms`; each file is replaced whole or left as it was."""
+    """Write report.json and report.FORM for each of `forms`; each file is replaced as a whole or left as it was."""
     card = report.to_json()
-    # All is made before anything is written, and the card comes last: pages never lag behind it.
+    # Every text is made before any is written, and the card is written last, so no page is older than its card.
     texts = {folder / f"report.{form}": render(card, form) for form in forms}
     texts[folder / CARD] = json.dumps(card, allow_nan=False)
     with friendly_os_errors(folder, "create"):
@@ -30,8 +30,8 @@ def save_card(report: DiagnosticReport, folder: Path, forms: Sequence[str] = PAG
 
 
 def save_report(report: DiagnosticReport, folder: str | Path) -> list[Path]:
-    """Write everything known of a report into `folder`, and say which files that are."""
-    where = Path(folder)
-    written = save_card(report, where)
-    report.measurements.save(where / MEASUREMENTS)
-    return [*written, where / MEASUREMENTS]
+    """Write the card, its pages and the measurements into `folder`; return the paths."""
+    target = Path(folder)
+    written = save_card(report, target)
+    report.measurements.save(target / MEASUREMENTS)
+    return [*written, target / MEASUREMENTS]

@@ -1,4 +1,7 @@
-"""The card's sections: headings and rows of strings, with reasons below them."""
+"""The sections of a card: headings and rows of strings, with the reasons for missing numbers as notes.
+
+The words that all formats show for verdicts, check results, checks and frozen baselines are defined here.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,16 @@ from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, i
 Card = Mapping[str, Any]
 
 VERDICT_WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
-SHELL_NAMES = {
-    "method_shell": "frozen blocks, rest by the method",
-    "bp_shell": "frozen blocks, rest by backprop",
-    "unnamed": "frozen blocks, shell unnamed",
+RESULT_WORDS = {"PASS": "passes", "FAIL": "fails"}
+"""Displayed words for a check's stored result; INVALID, NOT MEASURED and NOT INFORMATIVE are displayed as stored."""
+CHECK_NAMES = {"D1": "growth (D1)", "direction": "drift (c)"}
+"""Displayed names of checks by their id; every other check is displayed by its own name and id."""
+FROZEN_BASELINE_NAMES = {
+    "method_shell": "frozen baseline, rest trained by the method",
+    "bp_shell": "bp frozen baseline, rest trained by backprop",
+    "unnamed": "frozen baseline, kind not given",
 }
+"""Displayed names of the stored baselines. All freeze the blocks at random; they differ in how the rest is trained."""
 AGGREGATES = {
     "A1": "mean over layers",
     "A2": "one cosine per sample over all layers at once",
@@ -39,12 +47,12 @@ class Section:
     rows: tuple[tuple[str, ...], ...]
     heads: tuple[str, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
-    """Reasons, each with what it is about."""
+    """Pairs of a subject and the reason given for it."""
 
 
 @dataclass(frozen=True)
 class LayerView:
-    """One layer's numbers, for the strip."""
+    """One layer's numbers, for the layer strip."""
 
     index: int
     hidden: Cell
@@ -52,23 +60,42 @@ class LayerView:
     replay: Cell
     credit: Cell
     band: float | None
-    """Half the width of the credit's null."""
+    """Half the width of the credit cosine's null."""
     label: str
 
 
-def pairs(name: str, title: str, rows: Iterable[tuple[str, str]]) -> Section:
+def result_text(check: Card) -> str:
+    """The displayed result of a check: passes, fails, INVALID, NOT MEASURED or NOT INFORMATIVE."""
+    return RESULT_WORDS.get(check["shown"], str(check["shown"]))
+
+
+def short_check_name(check: Card) -> str:
+    """The displayed name of a check within a sentence: `growth (D1)`, `D2`, `drift (c)`."""
+    return CHECK_NAMES.get(check["id"], str(check["id"]))
+
+
+def full_check_name(check: Card) -> str:
+    """The displayed name of a check in a table: `growth (D1)`, `reference validity (D2)`, `drift (c)`."""
+    name = str(check["name"])
+    return CHECK_NAMES.get(check["id"], name if check["id"] in name else f"{name} ({check['id']})")
+
+
+def pairs_section(name: str, title: str, rows: Iterable[tuple[str, str]]) -> Section:
+    """A section of (name, text) pairs."""
     return Section(name, title, "pairs", tuple(rows))
 
 
 def claim_rows(card: Card) -> list[tuple[str, str]]:
+    """What was audited, its accuracies and baselines, and each edition's verdict."""
     claim = card["claim"]
     rows = [("method", claim["method"]), ("architecture", claim["arch"]), ("data", claim["data"])]
     rows += [("data digest", claim["digest"]), *([("notes", claim["notes"])] if claim["notes"] else [])]
     rows.append(("accuracy", accuracies(claim["headline_acc"])))
     for name, values in claim["frozen"].items():
         deciding = ", decides D3" if name == claim["null"] else ""
-        rows.append((SHELL_NAMES[name], f"{accuracies(values)} ({name}{deciding})"))
-    rows += [("backprop accuracy", accuracies(claim["bp_acc"])), ("alignment (A1)", aligned(card).full)]
+        rows.append((FROZEN_BASELINE_NAMES[name], f"{accuracies(values)} ({name}{deciding})"))
+    alignment = number_text(claim["alignment"], "+.3f").full
+    rows += [("backprop accuracy", accuracies(claim["bp_acc"])), ("aggregate cosine Γ (A1)", alignment)]
     for name, edition in card["verdicts"].items():
         by = f", decided by {', '.join(edition['decided_by'])}" if edition["decided_by"] else ""
         here = ", the verdict of this card" if name == card["protocol"] else ""
@@ -76,47 +103,44 @@ def claim_rows(card: Card) -> list[tuple[str, str]]:
     return rows
 
 
-def aligned(card: Card) -> Cell:
-    return number_text(card["claim"]["alignment"], "+.3f")
-
-
-def measured(check: Card) -> str:
-    """The value; the word where there may be none; and a pointer where it is not finite."""
+def measured_text(check: Card) -> str:
+    """A check's value; INVALID or NOT MEASURED where there is none, `see reason` where it is not finite."""
     if check["shown"] in ("INVALID", "NOT MEASURED"):
         return str(check["shown"])
     return "see reason" if check["value"] is None else maybe(check["value"], ".3g", check["unit"])
 
 
-def limit(check: Card) -> str:
-    return (
-        EMPTY_CELL
-        if check["threshold"] is None
-        else f"{'>' if check['side'] == 'above' else '<'} {check['threshold']:g}"
-    )
+def limit_text(check: Card) -> str:
+    """The values at which a check fails: `> 50`."""
+    if check["threshold"] is None:
+        return EMPTY_CELL
+    return f"{'>' if check['side'] == 'above' else '<'} {check['threshold']:g}"
 
 
-def checks(checks: Sequence[Card], confidence: float) -> Section:
+def checks_section(checks: Sequence[Card], confidence: float) -> Section:
+    """The table of checks; the notes are the reasons, one for each check, in the rows' order."""
     heads = ("check", "measured", f"{confidence:.0%} interval", "fails if", "result", "flips at", "n")
     rows, notes = [], []
     for check in checks:
         usable = check["shown"] not in ("INVALID", "NOT MEASURED")
         rows.append(
             (
-                check["name"] if check["id"] in check["name"] else f"{check['id']} {check['name']}",
-                measured(check),
+                full_check_name(check),
+                measured_text(check),
                 interval(check["interval"] if usable else None, ".3g"),
-                limit(check),
-                check["shown"],
+                limit_text(check),
+                result_text(check),
                 maybe(check["flips_at"] if usable else None, ".3g"),
                 counted(check["n"], check["counts"]),
             )
         )
-        extra = "" if check["decides"] else " (informs; decides no verdict)"
-        notes.append((check["id"], f"{check['reason']}{extra}"))
+        extra = "" if check["decides"] else " (for information; decides no verdict)"
+        notes.append((short_check_name(check), f"{check['reason']}{extra}"))
     return Section("checks", "Checks", "table", tuple(rows), heads, tuple(notes))
 
 
 def layer_view(layer: Card, null_z: float) -> LayerView:
+    """The cells of one stored layer; the null's half width is `null_z` standard deviations."""
     cos64, credit = layer["cos64"], layer["credit"]
     known = cos64 is not None and cos64["median"] is not None
     replay = (
@@ -138,7 +162,8 @@ def layer_view(layer: Card, null_z: float) -> LayerView:
     )
 
 
-def layers(stored: Sequence[Card], layers: Sequence[LayerView]) -> Section:
+def layers_section(stored: Sequence[Card], layers: Sequence[LayerView]) -> Section:
+    """The table of layers; `stored` are the card's layers and `layers` their views."""
     heads = ("layer", "|h|", "|g| @128", "cos(g32, g64)", "direction", "clamp", "cosine", "null", "z", "label")
     rows = []
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -162,31 +187,38 @@ def layers(stored: Sequence[Card], layers: Sequence[LayerView]) -> Section:
         cells |= {} if z.reason == layer.credit.reason else {"z": z}
         for name, cell in cells.items():
             if cell.reason:
-                said = cell.reason if cell.value is not None else cell.full
-                reasons.setdefault((name, said), []).append(str(layer.index))
-    # The same reason often holds for many layers; it is given once.
+                reasons.setdefault((name, note_text(cell)), []).append(str(layer.index))
+    # One reason often holds for many layers; it is given once, with all of them.
     notes = tuple(
-        (f"{name}, layer{'s' if len(at) > 1 else ''} {', '.join(at)}", said) for (name, said), at in reasons.items()
+        (f"{name}, layer{'s' if len(at) > 1 else ''} {', '.join(at)}", text) for (name, text), at in reasons.items()
     )
     return Section("layers", "Layer by layer", "table", tuple(rows), heads, notes)
 
 
-def aggregate(name: str, given: Card) -> Cell:
-    return number_text(given, ".1f" if name.endswith("_z") else "+.3f" if name != "concentration" else ".3f")
+def note_text(cell: Cell) -> str:
+    """The reason of a cell, with the word that is in the number's place where there is no number."""
+    return cell.reason if cell.value is not None else cell.full
 
 
-def aggregate_rows(given: Card) -> Section:
-    cells = {name: aggregate(name, found) for name, found in given.items()}
+def aggregate_cell(name: str, number: Card) -> Cell:
+    """The cell of one aggregate over layers; `name` is a key of `AGGREGATES`."""
+    return number_text(number, ".1f" if name.endswith("_z") else "+.3f" if name != "concentration" else ".3f")
+
+
+def aggregates_section(aggregates: Card) -> Section:
+    """The table of aggregates over layers."""
+    cells = {name: aggregate_cell(name, number) for name, number in aggregates.items()}
     reasons: dict[str, list[str]] = {}
     for name, cell in cells.items():
         if cell.reason:
-            reasons.setdefault(cell.reason if cell.value is not None else cell.full, []).append(name)
+            reasons.setdefault(note_text(cell), []).append(name)
     rows = tuple((name, cell.text, AGGREGATES[name]) for name, cell in cells.items())
-    notes = tuple((", ".join(names), said) for said, names in reasons.items())
+    notes = tuple((", ".join(names), text) for text, names in reasons.items())
     return Section("aggregates", "Alignment over layers", "table", rows, ("name", "value", "what it is"), notes)
 
 
-def claims(claims: Card) -> Section:
+def claims_section(claims: Card) -> Section:
+    """The table of claims with their outcomes and reasons."""
     rows = []
     for name, claim in claims.items():
         p = "" if claim["p"] is None else f" (p = {claim['p']:.3g})"
@@ -195,6 +227,7 @@ def claims(claims: Card) -> Section:
 
 
 def statistics_rows(s: Card) -> list[tuple[str, str]]:
+    """The margin over the frozen baseline with its interval; `s` is the card's `statistics`."""
     pairing = s["pairing"] if s["pairing"].startswith("by") else "not paired"
     return [
         ("n", f"{counted(s['n'], s['counts'])}, {pairing}"),
@@ -207,6 +240,7 @@ def statistics_rows(s: Card) -> list[tuple[str, str]]:
 
 
 def provenance_rows(card: Card) -> list[tuple[str, str]]:
+    """How the card was measured and by which version, and everything recorded under `provenance`."""
     m = card["measured"]
     rows = [("walkback", card["walkback"]), ("card hash", card["hash"])]
     rows.append(

@@ -1,4 +1,4 @@
-"""A study's files: its tables as Markdown, LaTeX and JSON, its figures as SVG and PDF, and one page with all of it."""
+"""A study's files: tables as Markdown, LaTeX and JSON, figures as SVG and PDF, and one HTML page with everything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STUDY_FILE = "study.json"
 
 
 def save_study_report(study_report: StudyReport, folder: Path) -> list[Path]:
-    """Write everything into `folder`; each file is replaced whole, and the JSON comes last."""
+    """Write all files into `folder`, each atomically, the JSON last; returns their paths."""
     files: dict[str, bytes] = {}
     drawings = {figure.name: draw(figure, "svg") for figure in study_report.figures}
     for figure in study_report.figures:
@@ -54,15 +54,15 @@ def table_latex(table: Table) -> str:
     parts = [
         r"% Needs \usepackage{array,booktabs} and \usepackage[T1]{fontenc}.",
         "\\begingroup\\sloppy",
-        *_latex_parts(section),
+        *_latex_pieces(section),
         f"{latex.breakable(table.caption)}\\par",
         "\\endgroup",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _latex_parts(section: Section) -> list[str]:
-    """The table in as few pieces as fit a page's width, one below the other; each begins with the first column."""
+def _latex_pieces(section: Section) -> list[str]:
+    """The table split into as few pieces as fit the page width; each repeats the first column."""
     pieces = fitting(section.heads, section.rows)
     lines: list[str] = []
     for number, (columns, layout) in enumerate(pieces, start=1):
@@ -75,14 +75,14 @@ def _latex_parts(section: Section) -> list[str]:
 
 
 def study_markdown(study_report: StudyReport) -> str:
-    """The whole study as text; its figures are named."""
+    """The study as Markdown; figures are linked."""
     parts = [
         f"# {markdown.markdown_escape(study_report.title)}",
         "",
         markdown.markdown_escape(study_report.question),
         "",
         *(
-            f"- **{f.word}**: {markdown.markdown_escape(f.claim)} {markdown.markdown_escape(f.said)}"
+            f"- **{f.word}**: {markdown.markdown_escape(f.claim)} {markdown.markdown_escape(f.details)}"
             for f in study_report.findings
         ),
         *(f"\n{table_markdown(table)}" for table in study_report.tables),
@@ -92,21 +92,21 @@ def study_markdown(study_report: StudyReport) -> str:
         ),
         "",
         *(f"- {markdown.markdown_escape(fact)}" for fact in study_report.facts),
-        # A line of its own, or what is indented below would belong to the list above.
-        *(["", "To obtain it again:"] if study_report.commands else []),
+        # A paragraph of its own, or the indented commands would belong to the list above.
+        *(["", "To reproduce it:"] if study_report.commands else []),
         *(f"\n    {command}" for command in study_report.commands),
-        *_behind(study_report),
+        *_run_links(study_report),
     ]
     return "\n".join(parts) + "\n"
 
 
 def run_link(name: str) -> str:
-    """Where a run's record lies, seen from a study's folder."""
+    """The path of a run's record relative to a study's folder, quoted as a URL."""
     return f"../runs/{quote(name)}/run.json"
 
 
-def _behind(study_report: StudyReport) -> list[str]:
-    """The runs, each with its record: who doubts a cell finds there what was trained, and when and where."""
+def _run_links(study_report: StudyReport) -> list[str]:
+    """Links to the records of the runs: what was trained, when and where."""
     if not study_report.runs:
         return []
     links = [f"- [{markdown.markdown_escape(name)}]({run_link(name)})" for name in study_report.runs]
@@ -114,23 +114,23 @@ def _behind(study_report: StudyReport) -> list[str]:
 
 
 def study_page(study_report: StudyReport, drawings: dict[str, Markup]) -> str:
-    """One self-contained page."""
+    """One self-contained HTML page."""
     reasons = {table.name: _section(table).notes for table in study_report.tables}
     page = pages().get_template("study.html")
     return page.render(study_report=study_report, drawings=drawings, reasons=reasons, run_link=run_link)
 
 
 def inline(drawing: bytes, name: str) -> Markup:
-    """An SVG as part of a page: without what stands before its root, and with names that no other drawing has.
+    """An SVG for embedding in a page: only its root element, with ids made unique by `name`.
 
-    It may shrink a little on a narrow screen; then it is scrolled, since its words must stay readable.
+    It may shrink to 80% on a narrow screen and is scrolled below that, so that its text stays readable.
     """
     text = drawing.decode()
     text = text[text.index("<svg") :]
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     width = re.search(r'width="([\d.]+)pt"', text)
-    least = f' style="min-width: {0.8 * float(width[1]):.0f}pt"' if width else ""
-    return Markup(text.replace("<svg", f"<svg{least}", 1))
+    min_width = f' style="min-width: {0.8 * float(width[1]):.0f}pt"' if width else ""
+    return Markup(text.replace("<svg", f"<svg{min_width}", 1))
 
 
 def _section(table: Table) -> Section:

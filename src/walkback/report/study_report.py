@@ -1,7 +1,8 @@
-"""What a study has to tell: tables, figures and findings, as plain values that every format is made from."""
+"""A study's results as plain values: tables, figures and findings. Every output format is made from them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,11 +11,12 @@ from walkback.core.jsonable import jsonable
 from walkback.report.cells import Cell, tidy
 
 Mark = Literal["line", "points", "both", "bars"]
+_FINDING_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. The caption says what they are of: n, ddof, data, recipe."""
+    """Rows of cells. The caption states n, ddof, data and training settings."""
 
     name: str
     title: str
@@ -40,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve, its values None where there is nothing to draw. `style` keeps a method's looks in every figure."""
+    """One curve; None where there is no value to draw. `style` names the line style, the same in every figure."""
 
     label: str
     x: Sequence[float]
@@ -69,9 +71,9 @@ class Plot:
     x_log: bool = False
     y_log: bool = False
     levels: Mapping[str, float] = field(default_factory=dict)
-    """Thresholds drawn across, by what they are called."""
+    """Thresholds drawn as horizontal lines, by label."""
     ticks: tuple[str, ...] = ()
-    """Names in place of the numbers 0, 1, ... along x."""
+    """Labels that replace the numbers 0, 1, ... along x."""
     events: tuple[tuple[float, str], ...] = ()
     """Marks along x, such as the epoch at which a detector first fires."""
 
@@ -89,13 +91,13 @@ class Plot:
 
 @dataclass(frozen=True)
 class CellGrid:
-    """A table of words drawn as coloured, hatched fields: what each strategy concludes of each case."""
+    """A table of words drawn as coloured, hatched cells, such as the verdict of each strategy on each case."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
-    """`trustworthy`, `walked_back`, `inconclusive` or any other short word."""
+    """By row and column: `trustworthy`, `walked_back`, `inconclusive` or any other short word."""
 
     def to_json(self) -> dict[str, Any]:
         cells = [list(row) for row in self.cells]
@@ -104,12 +106,14 @@ class CellGrid:
 
 @dataclass(frozen=True)
 class Figure:
+    """Plots and grids drawn together, with one caption."""
+
     name: str
     title: str
     plots: tuple[Plot | CellGrid, ...]
     caption: str
     columns: int = 2
-    """Plots side by side."""
+    """Number of plots side by side."""
 
     def __post_init__(self) -> None:
         _tidy(self, "caption")
@@ -121,26 +125,36 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim and whether these results bear it out; None where they cannot decide it."""
+    """A claim and whether the results support it."""
 
+    id: str
+    """Kebab-case, unique within its study, unchanged when the claim is reworded; empty if read from a file of 0.8.1."""
     claim: str
     holds: bool | None
-    said: str
+    """None where the results cannot decide the claim."""
+    details: str
+    """The numbers behind the answer. Stored as `said`."""
 
     def __post_init__(self) -> None:
-        _tidy(self, "claim", "said")
+        _tidy(self, "claim", "details")
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Finding:
+        """Read a finding of `study.json`; files written by 0.8.1 have no `id`."""
+        return cls(stored.get("id", ""), stored["claim"], stored["holds"], stored["said"])
 
     @property
     def word(self) -> str:
+        """`holds` in words."""
         return {True: "holds", False: "does not hold", None: "not decided here"}[self.holds]
 
     def to_json(self) -> dict[str, Any]:
-        return {"claim": self.claim, "holds": self.holds, "said": self.said}
+        return {"id": self.id, "claim": self.claim, "holds": self.holds, "said": self.details}
 
 
 @dataclass(frozen=True)
 class StudyReport:
-    """All of one study."""
+    """Everything that the pages of one study show."""
 
     name: str
     title: str
@@ -149,14 +163,30 @@ class StudyReport:
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
     facts: tuple[str, ...] = ()
-    """How it was obtained: scale, runs, epochs, seeds, data."""
+    """How the results were obtained: scale, runs, epochs, seeds, data."""
     runs: tuple[str, ...] = ()
-    """The names of the runs behind it, which lie in the folder `runs` beside the study's own."""
+    """Names of the runs behind it; they are in the folder `runs` next to the study's folder."""
     commands: tuple[str, ...] = ()
-    """How to obtain it again."""
+    """Commands that reproduce it."""
+
+    def __post_init__(self) -> None:
+        ids = [finding.id for finding in self.findings]
+        for finding_id in ids:
+            if not _FINDING_ID.fullmatch(finding_id):
+                raise ValueError(f"{self.name}: the finding id {finding_id!r} is not kebab-case (a-z, 0-9, hyphens).")
+            if ids.count(finding_id) > 1:
+                raise ValueError(f"{self.name}: {ids.count(finding_id)} findings have the id {finding_id!r}.")
+
+    def finding(self, finding_id: str) -> Finding:
+        """The finding with this id."""
+        for finding in self.findings:
+            if finding.id == finding_id:
+                return finding
+        known = ", ".join(finding.id for finding in self.findings)
+        raise KeyError(f"{self.name} has no finding {finding_id!r}. Known: {known}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Everything the pages show, drawn values too; a number that is not finite is null."""
+        """The content of `study.json`, including the values in figures; numbers that are not finite become null."""
         whole = {
             "format": 1,
             "name": self.name,
@@ -169,11 +199,11 @@ class StudyReport:
             "runs": list(self.runs),
             "commands": list(self.commands),
         }
-        found: dict[str, Any] = jsonable(whole)
-        return found
+        plain: dict[str, Any] = jsonable(whole)
+        return plain
 
 
-def _tidy(told: object, *names: str) -> None:
-    """Write the sizes in these texts as people do."""
+def _tidy(frozen: object, *names: str) -> None:
+    """Rewrite numbers such as 1e-07 in these text fields of a frozen dataclass as 1e-7."""
     for name in names:
-        object.__setattr__(told, name, tidy(getattr(told, name)))
+        object.__setattr__(frozen, name, tidy(getattr(frozen, name)))

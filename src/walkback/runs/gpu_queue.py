@@ -1,9 +1,9 @@
-"""Turns on a GPU: one process computes while others trace and compile what they will train next.
+"""A queue for each GPU: one process trains while others trace and compile what they will train next.
 
-Fleets that compute on one GPU at the same time take longer than one after the other, under CUDA's MPS about as long:
-there five small ResMLP fleets did 1.9 times the steps on an H200, but beside EP and convolutions each took eight times
-as long as alone. Tracing and compiling need the processor alone. Whoever is ready first goes first: with a lock alone
-one process could be passed by for an hour.
+Processes that train on one GPU at the same time take longer than one after the other, and about as long under CUDA's
+MPS: there five small ResMLP fleets did 1.9 times the steps on an H200, but together with EP and convolutions each took
+eight times as long as alone. Tracing and compiling need the CPU only. The queue is first come, first served: with a
+lock alone one process could wait for an hour.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 import torch
 
 PAUSE = 0.05
-"""Seconds between two looks at who comes first."""
+"""Seconds between two checks of who is first in the queue."""
 
 
 @contextmanager
 def gpu_turn(device: torch.device, folder: Path | None = None) -> Iterator[float]:
-    """Wait until it is this process's turn on this GPU; the seconds waited. The CPU is free for all."""
+    """Wait until this process is first in the GPU's queue; yields the seconds waited. On the CPU there is no queue."""
     if device.type != "cuda":
         yield 0.0
         return
@@ -36,7 +36,7 @@ def gpu_turn(device: torch.device, folder: Path | None = None) -> Iterator[float
     try:
         with (line / "turn").open("a") as file:
             while True:
-                # The system lets go of it when the process ends, however it ends.
+                # The system releases the lock when the process ends, however it ends.
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if _is_first(ticket):
                     break
@@ -48,7 +48,7 @@ def gpu_turn(device: torch.device, folder: Path | None = None) -> Iterator[float
 
 
 def _is_first(ticket: Path) -> bool:
-    """Whether no living process came before; tickets of dead ones are removed."""
+    """Whether no living process has an earlier ticket; tickets of dead processes are removed."""
     for other in sorted(ticket.parent.glob("*-*")):
         if other.name >= ticket.name:
             break
@@ -63,7 +63,7 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # Its number has gone to someone else's: at worst that one is waited for.
+    except PermissionError:  # The process id now belongs to another user's process: at worst we wait for that one.
         pass
     return True
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 ANSWERS = "answers.npz"
-"""Which test samples a run gets right: all that is needed of one that others are held against."""
+"""Which test samples a run gets right: all that is needed of a baseline."""
 FUNCTIONAL = "functional.npz"
 EPOCHS_FOLDER = "epochs"
-"""Folder of a run's measurements while it trained."""
+"""Folder of the measurements taken while a run trained."""
 
 
 def epoch_file(epoch: int) -> str:
-    """The file, in a run's folder, of what was measured after an epoch."""
+    """The file of the measurements after an epoch, relative to the run's folder."""
     return f"{EPOCHS_FOLDER}/{epoch:04d}.npz"

@@ -1,4 +1,4 @@
-"""Where a run comes from: versions, commit, device, command."""
+"""Where a run comes from: versions, git commit, device, command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def provenance(device: torch.device, command: Sequence[str]) -> dict[str, Any]:
 
 
 def without_paths(words: Sequence[str]) -> list[str]:
-    """A command without where its files lie: that is one machine's affair."""
+    """A command without the values of its path options, which are specific to one machine."""
     kept, skips = [], False
     for word in words:
         if not skips and word.partition("=")[0] not in PATHS:
@@ -51,7 +51,7 @@ def describe_device(device: torch.device) -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, marked where files differ from it; None elsewhere."""
+    """The git commit of the checkout this package runs from, marked if files differ; None outside a checkout."""
     folder = Path(__file__).resolve().parent
     try:
         inside = _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)

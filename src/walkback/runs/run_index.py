@@ -1,4 +1,4 @@
-"""The runs that lie in one folder, each read once, and the baselines among them."""
+"""The runs in one folder, each read once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walkback.training.resolved_run import ResolvedRun
 
 
 class RunIndex:
-    """A folder of runs. What cannot be read is left out and said in `notes`; it must not spoil its neighbours."""
+    """The runs of a folder. A run that cannot be read is left out and named in `notes`; the others stay usable."""
 
     def __init__(self, folder: Path, without: Collection[str] = ()):
         self._runs: dict[str, store.Run] = {}
@@ -24,14 +24,14 @@ class RunIndex:
                 self.notes.append(f"{path.name} was left out: {error}")
 
     def limited_to(self, names: Collection[str]) -> RunIndex:
-        """The same shelf, with these runs alone in sight: what else lies in the folder has no say."""
+        """A view restricted to these runs."""
         found = copy(self)
         found._runs = {name: run for name, run in self._runs.items() if name in names}
         found.notes = [note for note in self.notes if note.partition(" ")[0] in names]
         return found
 
     def finished(self, resolved: ResolvedRun) -> store.Run | None:
-        """The finished run of this recipe; None where there is none."""
+        """The stored run, if it is finished; otherwise None."""
         run = self._runs.get(resolved.name)
         return run if run is not None and run.is_done else None
 
@@ -39,9 +39,9 @@ class RunIndex:
         return sorted(self._runs)
 
     def training(self) -> dict[str, tuple[int, float]]:
-        """By device, how many runs are finished and the seconds it trained them.
+        """By device, the number of finished runs and their seconds of training.
 
-        Fleets that had a device together (`places` of them) took their part of that time each.
+        If several fleets shared the device (`places` of them), each counts its part of the time.
         """
         found: dict[str, tuple[int, float]] = {}
         for run in filter(lambda run: run.is_done, self._runs.values()):

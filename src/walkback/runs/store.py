@@ -1,4 +1,4 @@
-"""A run on disk: a directory that is complete, resumable, or refused with a sentence; never half of something.
+"""A run on disk: a folder that is complete, or resumable, or refused with an error that says what is wrong.
 
 | file | what it holds |
 |---|---|
@@ -7,9 +7,9 @@
 | `rule.safetensors` | the rule's state, where it has any |
 | `resume.safetensors` | while unfinished: parameters, optimiser, rule state, epoch, log length, in ONE file |
 | `train.jsonl` | one line per epoch, append-only |
-| `lock` | while unfinished: empty, held by the process that trains |
+| `lock` | while unfinished: empty file, locked by the process that trains |
 
-Arrays are numpy here, so that reading a run needs no torch.
+Arrays are numpy arrays, so that reading a run needs no torch.
 """
 
 from __future__ import annotations
@@ -43,31 +43,32 @@ RECORD, MODEL, RULE, RESUME, LOG = (
     "train.jsonl",
 )
 PREVIOUS = "resume.previous.safetensors"
-"""The checkpoint before the last, kept while a fleet's checkpoints are being written: after a kill in between, all
-members still have one epoch in common."""
+"""The second newest checkpoint, kept while a fleet's checkpoints are being written: after a kill in between, all
+members still have a checkpoint of one common epoch."""
 LOCK = "lock"
-"""While unfinished. A file, since a folder's lock is not seen by the other machines of a network file system."""
+"""Exists while the run is unfinished. It is a file because other machines of a network file system do not see locks on
+folders."""
 
 
 class RunLockedError(InputError):
-    """Another process has this run just now; later it is free, or finished."""
+    """Another process is training this run; later it is unlocked or finished."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What `resume.safetensors` holds."""
+    """The contents of `resume.safetensors`."""
 
     epoch: int
     log_bytes: int
     fleet: tuple[str, ...]
-    """The runs trained together: going on in the same company gives the same bits."""
+    """The runs trained together: resuming in the same fleet gives the same bits."""
     seconds: float
     arrays: Arrays
 
 
 @dataclass
 class Run:
-    """One run's directory. Make one with `create` or `open_run`."""
+    """One run's folder. `create_run` and `open_run` return one."""
 
     path: Path
     record: dict[str, Any]
@@ -83,20 +84,20 @@ class Run:
 
     @property
     def lacks_rule_state(self) -> bool:
-        """Whether the rule's state was written and is not there any more."""
+        """Whether the rule's state was written but its file is missing."""
         return bool(self.record["rule_has_state"]) and not (self.path / RULE).is_file()
 
     def lock(self) -> None:
-        """Keep other processes from training this run at the same time; the system lets go of it when we end."""
+        """Keep other processes from training this run at the same time; the system releases the lock when we exit."""
         with friendly_os_errors(self.path, "lock"):
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Only now does the record hold still: another process may have ended since it was read.
+                # The record may have changed since it was read; from here on no other process writes it.
                 if open_run(self.path).is_done and not self.is_done:
                     (self.path / LOCK).unlink(missing_ok=True)
                     raise RunLockedError(f"Another process has just finished {self.path}. Give the same command again.")
-                for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while writing
+                for leftover in self.path.glob(".*.tmp"):  # Left by a process that was killed while writing.
                     leftover.unlink()
             except BlockingIOError:
                 self.unlock()
@@ -117,19 +118,19 @@ class Run:
             file.write(line.encode())
 
     def log(self) -> list[dict[str, Any]]:
-        """The training log, a dict per epoch."""
+        """The training log, one dict per epoch."""
         path = self.path / LOG
         with friendly_os_errors(path, "read"):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         if lines and not lines[-1].endswith(b"\n") and not self.is_done:
-            lines.pop()  # A kill or a full disk cut it off; --resume writes it again.
+            lines.pop()  # Cut off by a kill or a full disk; --resume writes it again.
         try:
             return [json.loads(line) for line in lines]
         except ValueError as error:
             raise damaged_run(self.path, f"{LOG} cannot be read ({error})") from error
 
     def log_length(self) -> int:
-        """Bytes of log written so far, made durable first: a checkpoint is about to say they are there."""
+        """Bytes of log written so far; they are flushed to disk first, because a checkpoint will rely on them."""
         path = self.path / LOG
         if not path.exists():
             return 0
@@ -167,7 +168,7 @@ class Run:
             (self.path / PREVIOUS).unlink(missing_ok=True)
 
     def checkpoint_epochs(self) -> dict[int, str]:
-        """The epochs that can be gone on from, and their files; 0 (the beginning) is always among them."""
+        """The epochs from which training can resume, and their files; 0 (the beginning) is always among them."""
         found = {0: ""}
         for name in (PREVIOUS, RESUME):
             if facts := self._facts(name):
@@ -175,14 +176,14 @@ class Run:
         return found
 
     def rewind(self, epoch: int) -> Checkpoint | None:
-        """Go back to the checkpoint of `epoch` (None for the beginning) and forget what came after it."""
+        """Load the checkpoint of `epoch` (None for the beginning) and remove everything later."""
         name = self.checkpoint_epochs()[epoch]
         if not name:
             self.drop_checkpoints()
             self.truncate_log(0)
             return None
         facts = self._facts(name)
-        assert facts is not None, "whoever holds the lock is alone with the checkpoints"
+        assert facts is not None, "no other process changes the checkpoints of a locked run"
         arrays = read_arrays(self.path / name)
         fleet = tuple(json.loads(facts["fleet"]))
         found = Checkpoint(epoch, int(facts["log_bytes"]), fleet, float(facts["seconds"]), arrays)
@@ -191,7 +192,7 @@ class Run:
                 os.replace(self.path / PREVIOUS, self.path / RESUME)
         else:
             self.drop_previous()
-        # Last, so that after a kill no checkpoint speaks of a longer log than there is.
+        # Last, so that after a kill no checkpoint refers to a longer log than the file has.
         self.truncate_log(found.log_bytes)
         return found
 
@@ -203,8 +204,8 @@ class Run:
         return ()
 
     def _facts(self, name: str) -> dict[str, str] | None:
-        """What a checkpoint says of itself; None where there is none, as when another process, which has the run, has
-        just put a newer one in its place."""
+        """A checkpoint's metadata; None if there is no such file, for instance because another process that trains the
+        run has just replaced it by a newer one."""
         path = self.path / name
         try:
             with safetensors.safe_open(path, "np") as file:
@@ -222,7 +223,7 @@ class Run:
         return facts
 
     def finish(self, model: Arrays, rule: Arrays, result: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
-        """Write the final files, and only then say that the run is done."""
+        """Write the final files, then mark the run as done."""
         hashes = {}
         for name, arrays in ((MODEL, model), (RULE, rule)):
             if arrays:
@@ -234,18 +235,22 @@ class Run:
         write_atomic(self.path / RECORD, record_json(self.record))
 
     def drop_checkpoints(self) -> None:
-        """Remove what is needed only while unfinished; a lock taken after that finds the run done."""
+        """Remove the files that only an unfinished run needs. A process that locks the run later finds it done."""
         for name in (RESUME, PREVIOUS, LOCK) if self.is_done else (RESUME, PREVIOUS):
             if (self.path / name).exists():
                 with friendly_os_errors(self.path / name, "remove"):
                     (self.path / name).unlink(missing_ok=True)
 
-    def model(self) -> Arrays:
-        """The final parameters."""
+    def params(self) -> Arrays:
+        """The final parameters, by leaf name."""
         return self._final(MODEL)
 
+    def model(self) -> Arrays:
+        """The same as `params`, by its older name."""
+        return self.params()
+
     def rule_state(self) -> Arrays:
-        """The rule's final state; empty where the rule has none, an error where it has and the file is missing."""
+        """The rule's final state; empty if the rule has none, an error if it has one and the file is missing."""
         return self._final(RULE) if self.record["rule_has_state"] else {}
 
     def _final(self, name: str) -> Arrays:
@@ -262,11 +267,11 @@ class Run:
 
 
 def create_run(path: Path, record: Mapping[str, Any]) -> Run:
-    """Make a new run's directory with its record inside, in one step; refuse one that exists."""
+    """Make a new run's folder with its record inside, in one atomic step; refuse a folder that exists."""
     full = {"format": RUN_FORMAT, "status": "running", **record}
     with friendly_os_errors(path, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a process that was killed here
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # Left by a process that was killed here.
             shutil.rmtree(leftover, ignore_errors=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.mkdir()
@@ -284,7 +289,7 @@ def create_run(path: Path, record: Mapping[str, Any]) -> Run:
 
 
 def open_run(path: Path, without: Collection[str] = ()) -> Run:
-    """Open a run's directory, or say what is wrong with it; files named in `without` may be missing."""
+    """Open a run's folder, or raise an error that says what is wrong with it; files in `without` may be missing."""
     if not path.is_dir():
         raise InputError(f"There is no run at {path}. A run is a folder with a {RECORD} in it.")
     if not (path / RECORD).is_file():
@@ -329,7 +334,7 @@ _RESULT: dict[str, type] = {"test_acc": float, "epochs": int}
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The run directories in `folder`, or `folder` itself if it is one."""
+    """The run folders in `folder`, or `folder` itself if it is a run."""
     if (folder / RECORD).is_file():
         return [folder]
     if not folder.is_dir():

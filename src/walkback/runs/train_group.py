@@ -1,4 +1,4 @@
-"""One fleet's training into its runs: from their last common checkpoint, with logs and checkpoints on the way."""
+"""Train one group of fleets into its run folders: resume from the last common checkpoint, log, save checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def common_epoch(runs: Sequence[store.Run | None]) -> int:
-    """The latest epoch that every one of these runs can be gone on from; None stands for one that is not begun."""
+    """The latest epoch from which all of these runs can resume; None stands for a run that is not begun."""
     each = [run.checkpoint_epochs().keys() if run else {0} for run in runs]
     return max(set.intersection(*map(set, each)))
 
@@ -44,7 +44,7 @@ def train_group(
     observer: EpochObserver | None,
     deadline: Deadline,
 ) -> None:
-    """Train the group's models into `members`, one run for each, from the epoch on that it was planned from."""
+    """Train the group's models into `members`, one run each, from the epoch it was planned to resume from."""
     try:
         for run in members:
             run.lock()
@@ -61,17 +61,17 @@ def train_group(
         clock = _Clock(spent)
         seen = partial(observer.after_epoch, data=data, device=device) if observer else _unseen
         with ExitStack() as stack:
-            # A network can take minutes to compile, and as long to have its turn: there is nothing to save yet.
+            # Compiling and waiting for the GPU can take minutes each, and there is nothing to save yet.
             with deadline.interrupts():
                 driver.warm_up()
-                clock.stood_still(stack.enter_context(gpu_turn(device)))
+                clock.exclude(stack.enter_context(gpu_turn(device)))
             if observer and driver.epoch == 0:
                 for part, own in _parts(driver, members):
                     observer.before_training(part, own, data, device)
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
             if results is not None:
                 _finish(driver, members, results, clock)
-        # The next fleet need not wait for what is measured now: that keeps the host busy, and a GPU hardly at all.
+        # After the GPU is released: measuring keeps the host busy and hardly uses the GPU, so the next fleet may start.
         if results is not None and observer:
             observer.after_training(members, data)
     except TimeIsUpError:
@@ -86,7 +86,7 @@ def _unseen(_driver: Driver, members: Sequence[store.Run]) -> list[dict[str, Any
 
 
 class _Clock:
-    """Seconds of training, across interruptions."""
+    """Seconds of training, summed over interruptions."""
 
     def __init__(self, spent: float):
         self._start = time.monotonic() - spent
@@ -96,8 +96,8 @@ class _Clock:
     def seconds(self) -> float:
         return time.monotonic() - self._start
 
-    def stood_still(self, seconds: float) -> None:
-        """Nothing was done in these last seconds."""
+    def exclude(self, seconds: float) -> None:
+        """Do not count these last seconds: they were spent waiting."""
         self._start += seconds
 
 
@@ -110,7 +110,7 @@ def _epochs(
     seen: Callable[[Driver, Sequence[store.Run]], list[dict[str, Any]]],
     deadline: Deadline,
 ) -> list[float] | None:
-    """Train to the end and return the test accuracies, or stop at a checkpoint and return None."""
+    """Train to the last epoch and return the test accuracies, or stop at a checkpoint and return None."""
     total = driver.resolved_runs[0].config.epochs
     accuracies = driver.test_accuracy() if driver.epoch == total else []
     while driver.epoch < total:
@@ -119,7 +119,7 @@ def _epochs(
         readings = [reading for each in _parts(driver, members) for reading in seen(*each)]
         for run, log, accuracy, reading in zip(members, logs, accuracies, readings, strict=True):
             run.append_log(jsonable({"epoch": driver.epoch, **log, "test_acc": accuracy, **reading}))
-        _refuse_to_go_on(driver, members, logs, clock)
+        _stop_on_objection(driver, members, logs, clock)
         is_late = deadline.is_past
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
             _save(driver, members, clock)
@@ -128,10 +128,10 @@ def _epochs(
     return accuracies
 
 
-def _refuse_to_go_on(
+def _stop_on_objection(
     driver: Trainer, members: Sequence[store.Run], logs: Sequence[dict[str, float]], clock: _Clock
 ) -> None:
-    """Stop where a rule says that its credit is worth nothing any more; what was trained is kept."""
+    """Stop if a rule reports that its credit has become useless; what was trained is kept."""
     for resolved, run, log in zip(driver.resolved_runs, members, logs, strict=True):
         objection = resolved.rule.objection(log)
         if objection:
@@ -168,6 +168,6 @@ def _driver(group: FleetGroup, data: Dataset, device: torch.device) -> Trainer:
 
 
 def _parts(driver: Trainer, members: Sequence[store.Run]) -> list[tuple[Driver, Sequence[store.Run]]]:
-    """What can be looked at of a trainer, each with its own of the runs."""
-    ends = [*accumulate(len(part.resolved_runs) for part in driver.parts)]
-    return [(part, members[start:end]) for part, (start, end) in zip(driver.parts, pairwise([0, *ends]), strict=True)]
+    """The trainer's drivers, each with its own runs."""
+    ends = [*accumulate(len(part.resolved_runs) for part in driver.drivers)]
+    return [(part, members[start:end]) for part, (start, end) in zip(driver.drivers, pairwise([0, *ends]), strict=True)]

@@ -1,4 +1,4 @@
-"""Training a grid into run directories: plan, train, log, checkpoint, finish; and go on after a kill."""
+"""Train runs into their folders: plan fleets, train, log, checkpoint, finish; resume after an interruption."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import friendly_os_errors
+from walkback.core.settings import convert, hints_of, require_at_least
 from walkback.data.dataset import Dataset, DataSource
 from walkback.runs import store
 from walkback.runs.deadline import Deadline
@@ -25,16 +25,28 @@ from walkback.training.driver import Driver
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.planning.fleet_plan import FleetGroup, halves, suitable_threads
 from walkback.training.planning.plan_fleets import plan_fleets
-from walkback.training.resolved_run import ResolvedRun, resolve
+from walkback.training.resolved_run import ResolvedRun
 
 _NO_RUNS: Mapping[str, store.Run] = {}
 
 
+_EXPECTED = {
+    "resume": "True or False",
+    "predict": "True or False",
+    "max_seconds": "a number of seconds, or None",
+    "checkpoint_seconds": "a number of seconds",
+    "memory": "a number of bytes, or None",
+}
+
+
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a grid is trained; none of it changes what a run computes."""
+    """How runs are trained; none of it changes what a run computes.
 
-    out: Path
+    Values of the wrong type are refused as those of a configuration are; paths may be given as text.
+    """
+
+    out: Path = Path("runs")
     resume: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
     driver: Literal["auto", "single", "fleet"] = "auto"
@@ -42,12 +54,31 @@ class TrainOptions:
     max_seconds: float | None = None
     """Stop at the first end of an epoch after this many seconds, or at once where none was begun."""
     checkpoint_seconds: float = 30.0
-    """Save at the first epoch end after this many seconds."""
+    """Save a checkpoint at the first epoch end after this many seconds."""
     memory: int | None = None
-    """Plan fleets that fit into this many bytes, where more are free."""
+    """Plan fleets that fit into this many bytes, even if more are free."""
     predict: bool = True
-    """Time the device beforehand, so that the plan says what it will take."""
+    """Time the device before planning, so that the plan can predict how long training takes."""
     command: tuple[str, ...] = ()
+    """The command line that asked for the training, for the record."""
+
+    def __post_init__(self) -> None:
+        hints = hints_of(TrainOptions)
+        for name in ("resume", "device", "driver", "max_seconds", "checkpoint_seconds", "memory", "predict"):
+            value = getattr(self, name)
+            if isinstance(value, str) and name not in ("device", "driver"):
+                raise InputError(f"{name} is the text {value!r}; expected {_EXPECTED[name]}.")
+            object.__setattr__(self, name, convert(value, hints[name], name))
+        for name in ("out", "data_root"):
+            value = getattr(self, name)
+            if not isinstance(value, str | Path | None) or (value is None and name == "out"):
+                raise InputError(f"{name} is {value!r}; expected the path of a folder.")
+            object.__setattr__(self, name, None if value is None else Path(value))
+        if self.max_seconds is not None:
+            require_at_least(self.max_seconds, 0, "max_seconds")
+        require_at_least(self.checkpoint_seconds, 0, "checkpoint_seconds")
+        if self.memory is not None:
+            require_at_least(self.memory, 1, "memory")
 
 
 @dataclass(frozen=True)
@@ -73,53 +104,51 @@ class Result:
 
 
 class ProgressListener:
-    """Hears how training goes; the default hears nothing."""
+    """Progress callbacks; no-ops by default."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
-        """`steps` are those still to do, over all groups."""
+        """The plan is made; `steps` remain over all groups."""
 
     def started(self, group: FleetGroup) -> None: ...
 
     def stepped(self, steps: int) -> None: ...
 
     def backed_off(self, group: FleetGroup, parts: Sequence[FleetGroup], steps: int) -> None:
-        """The group did not fit into the memory and its parts are tried instead; `steps` more than it had to do."""
+        """The group did not fit into the memory, and its parts are trained instead, which takes `steps` more steps."""
 
     def resumed(self, group: FleetGroup, epoch: int) -> None: ...
 
     def skipped(self, names: Sequence[str]) -> None: ...
 
     def measuring(self, name: str, done: int, total: int) -> None:
-        """The run `name` is about to be measured; `done` of `total` have been."""
+        """The run `name` is measured next; `done` of `total` runs are measured."""
 
 
 class EpochObserver(Protocol):
-    """Looks at models while they train."""
+    """Callbacks that measure models while they train."""
 
     def before_training(
         self, driver: Driver, members: Sequence[store.Run], data: Dataset, device: torch.device
     ) -> None:
-        """These models are about to take their first step; of one that is gone on with it was said when it began."""
+        """Called before the first step of these models; not called for resumed runs."""
 
     def after_epoch(
         self, driver: Driver, members: Sequence[store.Run], data: Dataset, device: torch.device
     ) -> list[dict[str, Any]]:
-        """What goes into each model's row of the log."""
+        """Returns, for each model, what is added to its row of the training log."""
 
     def after_training(self, members: Sequence[store.Run], data: Dataset) -> None:
-        """These runs have just been finished."""
+        """Called when these runs are finished."""
 
 
-def train_configs(
-    configs: Sequence[RunConfig],
+def train_resolved(
+    resolved_runs: Sequence[ResolvedRun],
     options: TrainOptions,
     listener: ProgressListener,
-    own_data: DataSource | None = None,
     observer: EpochObserver | None = None,
 ) -> list[Result]:
-    """Train every configuration and return their results in the order given."""
+    """Train the runs and return their results in the order given."""
     deadline = Deadline(options.max_seconds)
-    resolved_runs = [resolve(config, own_data) for config in configs]
     refuse_duplicates(resolved_runs)
     runs = _existing(resolved_runs, options)
     finished = [resolved for resolved in resolved_runs if (run := runs.get(resolved.name)) and run.is_done]
@@ -134,7 +163,7 @@ def train_configs(
 
 
 def plan_unfinished(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> list[FleetGroup]:
-    """The fleets of those runs that are not finished, in the company they were begun in."""
+    """The fleets of the runs that are not finished; a run that was begun stays in the fleet it was begun in."""
     runs = _existing(resolved_runs, options)
     todo = [resolved for resolved in resolved_runs if resolved.name not in runs or not runs[resolved.name].is_done]
     return plan_runs(todo, options, runs)
@@ -143,16 +172,16 @@ def plan_unfinished(resolved_runs: Sequence[ResolvedRun], options: TrainOptions)
 def plan_runs(
     resolved_runs: Sequence[ResolvedRun], options: TrainOptions, runs: Mapping[str, store.Run] = _NO_RUNS
 ) -> list[FleetGroup]:
-    """The fleets for these recipes on the chosen device; those of `runs` go on from their last checkpoint."""
+    """The fleets for these runs on the chosen device; those in `runs` resume from their last checkpoint."""
     device = choose_device(options.device)
     free = free_memory(device)
     memory = free if options.memory is None else min(free, options.memory)
-    fleets_of_runs = _companies(resolved_runs, runs)
-    groups = plan_fleets(resolved_runs, fleets_of_runs, options.driver, device, memory, predict=options.predict)
-    return [_begun(group, runs) for group in groups]
+    earlier_fleets = _earlier_fleets(resolved_runs, runs)
+    groups = plan_fleets(resolved_runs, earlier_fleets, options.driver, device, memory, predict=options.predict)
+    return [_resumed(group, runs) for group in groups]
 
 
-def _begun(group: FleetGroup, runs: Mapping[str, store.Run]) -> FleetGroup:
+def _resumed(group: FleetGroup, runs: Mapping[str, store.Run]) -> FleetGroup:
     return group.resumed_from(common_epoch([runs.get(resolved.name) for resolved in group.resolved_runs]))
 
 
@@ -165,7 +194,7 @@ def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes a fleet may use: half of what is free, since counting is not exact."""
+    """Bytes a fleet may use: half of what is free, since memory is estimated."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) // 2
     with suppress(OSError), Path("/proc/meminfo").open() as file:
@@ -176,7 +205,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def refuse_duplicates(resolved_runs: Sequence[ResolvedRun]) -> None:
-    """Two equal runs would share one folder."""
+    """Refuse two equal runs: they would share one folder."""
     seen: set[str] = set()
     for resolved in resolved_runs:
         if resolved.name in seen:
@@ -187,7 +216,7 @@ def refuse_duplicates(resolved_runs: Sequence[ResolvedRun]) -> None:
 
 
 def _existing(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> dict[str, store.Run]:
-    """The runs that are there already, opened and checked before anything is trained."""
+    """The runs whose folders exist, opened and checked before anything is trained."""
     found = {}
     for resolved in resolved_runs:
         path = options.out / resolved.name
@@ -197,7 +226,7 @@ def _existing(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> di
         if not options.resume:
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
         run = store.open_run(path)
-        if run.record["digest"] != resolved.config.digest():
+        if run.record["digest"] != resolved.digest:
             raise store.damaged_run(path, "its configuration is not the one its name stands for")
         found[resolved.name] = run
     return found
@@ -229,14 +258,14 @@ def _train_all(
         source = data[group.resolved_runs[0].source]
         if _fits(group, partial(_train_group, group, runs, source, options, listener, observer, deadline)):
             continue
-        # Its models go on from their last checkpoint, in smaller company.
-        parts = [_begun(part, runs) for part in halves(group)]
+        # Its models resume from their last checkpoint, in smaller fleets.
+        parts = [_resumed(part, runs) for part in halves(group)]
         listener.backed_off(group, parts, sum(part.steps_left for part in parts) - group.steps_left)
         waiting.extendleft(reversed(parts))
 
 
 def _fits(group: FleetGroup, work: Callable[[], None]) -> bool:
-    """Do the work; False where the memory was not enough for all models of the group together."""
+    """Call `work`; False if the memory was not enough for all models of the group together."""
     try:
         with suitable_threads(group):
             work()
@@ -250,17 +279,20 @@ def _fits(group: FleetGroup, work: Callable[[], None]) -> bool:
                 f"Out of memory with one model alone, '{group.resolved_runs[0].name}' ({reason}). "
                 "Use a smaller batch or network, or a machine with more memory; --resume goes on."
             ) from error
-    # Only now, with the error gone, does nothing hold the tensors that were made.
+    # The error's traceback held the tensors; after the except block they can be freed.
     gc.collect()
     torch.cuda.empty_cache()
     return False
 
 
-def _companies(todo: Sequence[ResolvedRun], runs: Mapping[str, store.Run]) -> list[tuple[str, ...]]:
-    """The fleet each run belongs to; one killed before its first checkpoint is known to its companions only."""
+def _earlier_fleets(todo: Sequence[ResolvedRun], runs: Mapping[str, store.Run]) -> list[tuple[str, ...]]:
+    """For each run, the names of the runs it was trained with so far.
+
+    A run that was killed before its first checkpoint does not know; then another member of its fleet does.
+    """
     own = {resolved.name: runs[resolved.name].fleet_names() if resolved.name in runs else () for resolved in todo}
-    told = {name: fleet_names for fleet_names in own.values() for name in fleet_names}
-    return [own[resolved.name] or told.get(resolved.name, ()) for resolved in todo]
+    by_member = {name: names for names in own.values() for name in names}
+    return [own[resolved.name] or by_member.get(resolved.name, ()) for resolved in todo]
 
 
 def _train_group(
@@ -289,7 +321,7 @@ def _record(resolved: ResolvedRun, data: Dataset, device: torch.device, options:
         "method": resolved.method,
         "seed": config.seed,
         "config": config.to_json(),
-        "digest": config.digest(),
+        "digest": resolved.digest,
         "rule_has_state": bool(resolved.state()),
         "credit_site": resolved.shared_options.site,
         "data": {"name": config.data.name, "digest": data.digest},
@@ -299,9 +331,9 @@ def _record(resolved: ResolvedRun, data: Dataset, device: torch.device, options:
 
 
 def result_of(resolved: ResolvedRun, out: Path) -> Result:
-    """What the run's folder below `out` says of it."""
+    """The result that is stored in the run's folder below `out`."""
     path = out / resolved.name
-    # A run whose turn did not come before the time was up has no folder yet.
+    # A run that was not begun before the time was up has no folder yet.
     run = store.open_run(path, without=(store.MODEL, store.RULE)) if path.exists() else None
     record = run.record if run and run.is_done else None
     return Result(

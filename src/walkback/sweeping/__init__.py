@@ -1,1 +1,1 @@
-"""Sweeps: a grid from a file, its fleets handed to workers on this machine or on others."""
+"""Sweeps: read a grid from a file and train its fleets on workers, on this machine or on others."""

@@ -1,4 +1,4 @@
-"""Where jobs are carried out: three methods, and the executor that starts processes on this machine."""
+"""The executor interface, and the executor that runs jobs as processes on this machine."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from walkback.core.errors import InputError
 from walkback.sweeping.worker import JobReport
 
 JobSpec = Mapping[str, Any]
-"""What `worker.perform` takes: JSON."""
-PATIENCE = 5.0
-"""Seconds a worker has to end when asked to."""
+"""A job as JSON data, the argument of `worker.run_job`."""
+TERMINATE_SECONDS = 5.0
+"""Seconds that a worker has to end after SIGTERM, before it is killed."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """One job's end: what its worker said, or how the worker was lost."""
+class EndedJob:
+    """A job that ended: the report of its worker, or why the worker was lost."""
 
     number: int
     report: JobReport | None
     lost: str = ""
-    """Why there is no report."""
+    """Why there is no report; empty if there is one."""
 
 
 class Executor(Protocol):
-    """Carries out jobs somewhere. A job is known by its number, which is free again once its end was told."""
+    """Runs jobs. A job is identified by its number, which may be used again after `wait` has returned the job."""
 
     def submit(self, number: int, job: JobSpec) -> None:
-        """Have a job carried out, now or as soon as there is room."""
+        """Run a job, now or as soon as there are resources for it."""
 
-    def wait(self, seconds: float) -> list[Ended]:
-        """The jobs that have ended since the last call; waits for one, but no longer than `seconds`."""
+    def wait(self, seconds: float) -> list[EndedJob]:
+        """The jobs that ended since the last call; waits at most `seconds` for one to end."""
 
     def close(self) -> None:
-        """End what still runs, and let go of everything."""
+        """Stop the jobs that still run and free all resources."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class _Started:
 
 
 class LocalExecutor:
-    """A process for each job on this machine, with one thread unless OMP_NUM_THREADS says otherwise.
+    """Runs each job as a process on this machine, with one thread unless OMP_NUM_THREADS is set.
 
-    `gpus` are handed out in turn, the least used first, as CUDA_VISIBLE_DEVICES.
+    Each process gets one of `gpus`, the least used one, as its CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, gpus: tuple[str, ...] = ()) -> None:
@@ -78,11 +78,11 @@ class LocalExecutor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env=environment(gpu),
+                env=worker_environment(gpu),
             )
         self._started[number] = _Started(process, folder, gpu)
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[EndedJob]:
         until = time.monotonic() + seconds
         while True:
             over = [number for number, started in self._started.items() if started.process.poll() is not None]
@@ -95,7 +95,7 @@ class LocalExecutor:
             started.process.terminate()
         for started in self._started.values():
             try:
-                started.process.wait(PATIENCE)
+                started.process.wait(TERMINATE_SECONDS)
             except subprocess.TimeoutExpired:
                 started.process.kill()
                 started.process.wait()
@@ -104,27 +104,27 @@ class LocalExecutor:
         self._folder.cleanup()
 
     def pids(self) -> dict[int, int]:
-        """The process of each job that is being carried out."""
+        """The process id of each running job."""
         return {number: started.process.pid for number, started in self._started.items()}
 
-    def _end(self, number: int) -> Ended:
+    def _end(self, number: int) -> EndedJob:
         started = self._started.pop(number)
         _close_pipe(started.process)
         report = started.folder / "report.json"
         if report.exists():
-            return Ended(number, JobReport.from_json(json.loads(report.read_text())))
+            return EndedJob(number, JobReport.from_json(json.loads(report.read_text())))
         lines = (started.folder / "errors.txt").read_text(errors="replace").strip().splitlines()
-        said = f" ({lines[-1]})" if lines else ""
-        return Ended(number, None, f"its process {_how(started.process.returncode)}{said}")
+        last_line = f" ({lines[-1]})" if lines else ""
+        return EndedJob(number, None, f"its process {_exit_text(started.process.returncode)}{last_line}")
 
 
-def _how(status: int) -> str:
+def _exit_text(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     try:
-        return f"was ended by {signal.Signals(-status).name}"
+        return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
-        return f"was ended by signal {-status}"
+        return f"was killed by signal {-status}"
 
 
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
@@ -132,14 +132,14 @@ def _close_pipe(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def environment(gpu: str | None) -> dict[str, str]:
-    """A worker's environment: several processes of many threads each would only be in each other's way."""
+def worker_environment(gpu: str | None) -> dict[str, str]:
+    """Environment of a worker: one thread by default, since several multi-threaded workers compete for the cores."""
     own = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
     return own if gpu is None else own | {"CUDA_VISIBLE_DEVICES": gpu}
 
 
-def threads() -> int:
-    """The threads of one worker."""
+def worker_threads() -> int:
+    """The number of threads of one worker."""
     text = os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"OMP_NUM_THREADS is '{text}'; expected a whole number of at least 1.")
@@ -147,6 +147,6 @@ def threads() -> int:
 
 
 def visible_gpus(count: int) -> tuple[str, ...]:
-    """The names of the `count` GPUs that torch sees, as CUDA_VISIBLE_DEVICES takes them."""
+    """Names of the `count` GPUs that torch sees, in the form of CUDA_VISIBLE_DEVICES."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return tuple(named[:count]) if named else tuple(map(str, range(count)))

@@ -1,6 +1,6 @@
-"""A grid in a file: every list is multiplied out.
+"""Read a grid of runs from a YAML file; the runs are all combinations of its lists.
 
-`walkback sweep --help` shows one.
+`walkback sweep --help` shows an example.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from walkback.core.settings import Scalar
 
 KEYS = ("methods", "arch", "data", "seeds", "epochs", "settings", "baselines")
 OWN_KEYS = {"method": "methods", "arch": "arch", "data": "data", "seed": "seeds", "epochs": "epochs"}
-"""Fields of a run that have a key of their own, beside `settings`."""
+"""Fields of `RunConfig` that are given by a key beside `settings`, and that key."""
 SETTINGS = [field.name for field in fields(RunConfig) if field.name not in (*PARTS, "seed", "epochs")]
 
 
 @dataclass(frozen=True)
 class GridFile:
-    """What a file asks for."""
+    """The content of a grid file."""
 
     methods: tuple[str, ...]
     archs: tuple[str, ...]
     datas: tuple[str, ...]
     seeds: tuple[int, ...]
     settings: tuple[tuple[str, tuple[Scalar, ...]], ...]
-    """Fields of `RunConfig`, epochs among them, and the values each of them takes."""
+    """Fields of `RunConfig`, epochs included, with the values to combine."""
     baselines: bool
-    """Whether the runs that a claim of depth is held against are added."""
+    """Whether to add the baselines that a claim of depth is compared with."""
 
     def configs(self) -> list[RunConfig]:
-        """One configuration for each combination; seeds change fastest."""
+        """One configuration for each combination; the seed varies fastest."""
         names = [name for name, _ in self.settings]
         return [
             config
@@ -50,7 +50,7 @@ class GridFile:
 
 
 def read_grid(path: Path) -> GridFile:
-    """Read and check a grid's file."""
+    """Read and check a grid file; errors name the file."""
     with friendly_os_errors(path, "read"):
         text = path.read_text(encoding="utf-8")
     try:
@@ -64,12 +64,12 @@ def read_grid(path: Path) -> GridFile:
 def parse_grid(text: str) -> GridFile:
     given = yaml.load(text, Loader=_Loader)
     if not isinstance(given, dict) or not given:
-        raise InputError(f"A grid is a list of keys and values, such as 'methods: [bp, dfa]'. Keys: {', '.join(KEYS)}.")
+        raise InputError(f"A grid file has keys and values, such as 'methods: [bp, dfa]'. Keys: {', '.join(KEYS)}.")
     for key in given:
         if key not in KEYS:
             raise unknown("key", key, KEYS)
     if "methods" not in given:
-        raise InputError("The key 'methods' is missing. Write such as methods: [bp, dfa].")
+        raise InputError("The key 'methods' is missing. Write, for example, methods: [bp, dfa].")
     settings = _settings(given.get("settings", {}))
     if "epochs" in given:
         settings = (("epochs", _list("epochs", given["epochs"], int)), *settings)
@@ -91,27 +91,29 @@ def _settings(given: Any) -> tuple[tuple[str, tuple[Scalar, ...]], ...]:
         raise InputError(f"'settings' is {given!r}; expected keys and values, such as {{lr: [1e-3, 3e-4]}}.")
     for key in given:
         if key in OWN_KEYS or key in KEYS:
-            raise InputError(f"'{key}' has a key of its own: write '{OWN_KEYS.get(key, key)}' beside 'settings'.")
+            raise InputError(
+                f"'{key}' is not one of 'settings': write the key '{OWN_KEYS.get(key, key)}' beside 'settings'."
+            )
         if key not in SETTINGS:
             raise unknown("key of 'settings'", key, SETTINGS)
     return tuple((key, _list(f"settings.{key}", value, str | int | float)) for key, value in given.items())
 
 
 def _list(key: str, value: Any, kind: Any) -> tuple[Any, ...]:
-    """One value or several, none of them of another kind."""
+    """One value or a list of values as a tuple; refuses values that are not of type `kind`."""
     values = value if isinstance(value, list) else [value]
     word = {str: "text", int: "a whole number"}.get(kind, "text or a number")
-    for one in values:
-        # To Python, true is a whole number as well.
-        if isinstance(one, bool) or not isinstance(one, kind):
-            raise InputError(f"'{key}' has {one!r}; expected {word}, or a list of it.")
+    for item in values:
+        # bool is a subclass of int.
+        if isinstance(item, bool) or not isinstance(item, kind):
+            raise InputError(f"'{key}' has {item!r}; expected {word}, or a list of it.")
     if not values:
-        raise InputError(f"'{key}' is an empty list, so there is nothing to train. Leave it out, or fill it.")
+        raise InputError(f"'{key}' is an empty list, so there is nothing to train. Leave it out, or add values.")
     return tuple(values)
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Plain data alone, and no key twice: the second would silently win."""
+    """Loads plain data only, and refuses a key given twice: YAML would silently use the second."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value]

@@ -1,4 +1,4 @@
-"""The options of a job, and what a worker reports of its training."""
+"""Read the training options of a job, and turn out-of-memory events into notes of its report."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from walkback.training.planning.fleet_plan import FleetGroup, back_off_text
 
 
 def options_of(job: dict[str, Any]) -> TrainOptions:
-    """`job["options"]`, as `options_json` wrote them."""
-    how = job["options"]
-    root = how["data_root"]
-    paths = {"out": Path(how["out"]), "data_root": None if root is None else Path(root)}
-    # The sweep has predicted the time already; predicting it again would disturb other workers on the same device.
-    return TrainOptions(**{**how, **paths, "resume": True, "predict": False, "command": tuple(how["command"])})
+    """Read `job["options"]`, which `sweep.options_json` wrote."""
+    options = job["options"]
+    root = options["data_root"]
+    paths = {"out": Path(options["out"]), "data_root": None if root is None else Path(root)}
+    # The sweep has already predicted the time; timing the device again would disturb other workers on it.
+    return TrainOptions(**{**options, **paths, "resume": True, "predict": False, "command": tuple(options["command"])})
 
 
 class NotingListener(ProgressListener):
-    """Passes on, as a note, that a fleet did not fit into the memory."""
+    """Calls `note` with a text when a fleet did not fit into the memory and was split."""
 
     def __init__(self, note: Callable[[str], None]):
         self._note = note

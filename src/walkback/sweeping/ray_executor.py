@@ -1,4 +1,4 @@
-"""Jobs as Ray tasks: on this machine, or on the cluster that RAY_ADDRESS names (`auto` for a running one)."""
+"""Run jobs as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names (`auto`: a running cluster)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.sweeping.executor import Ended, JobSpec
+from walkback.sweeping.executor import EndedJob, JobSpec
 from walkback.sweeping.worker import JobReport, run_job
 
-STORE_BYTES = 100 << 20
-"""Ray's shared memory on this machine: jobs and reports are a few kilobytes."""
+OBJECT_STORE_BYTES = 100 << 20
+"""Shared memory of a local Ray; small, because jobs and reports are a few kilobytes."""
 
 
 class RayExecutor:
-    """A Ray task for each job, of one core and perhaps one GPU. `slots` are the cores of a Ray of our own."""
+    """Runs each job as a Ray task with one core and, if `wants_gpu`, one GPU. `slots`: cores of a Ray started here."""
 
     def __init__(self, slots: int, wants_gpu: bool = False) -> None:
         try:
@@ -25,19 +25,19 @@ class RayExecutor:
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
             address = os.environ.get("RAY_ADDRESS", "local")
-            own = {"num_cpus": slots, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+            own = {"num_cpus": slots, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
             try:
                 ray.init(address=address, log_to_driver=False, **(own if address == "local" else {}))
             except (ConnectionError, ValueError) as error:
                 raise InputError(f"Ray could not be started at RAY_ADDRESS={address}: {error}") from error
-        # The sweep itself decides how often a lost job is tried again.
+        # The scheduler of the sweep retries lost jobs.
         self._task: Any = ray.remote(num_cpus=1, num_gpus=int(wants_gpu), max_retries=0)(run_job)
         self._started: dict[Any, int] = {}
 
     def submit(self, number: int, job: JobSpec) -> None:
         self._started[self._task.remote(dict(job))] = number
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[EndedJob]:
         if not self._started:
             return []
         over, _ = self._ray.wait(list(self._started), num_returns=1, timeout=seconds)
@@ -50,12 +50,12 @@ class RayExecutor:
         if self._is_ours:
             self._ray.shutdown()
 
-    def _end(self, task: Any) -> Ended:
+    def _end(self, task: Any) -> EndedJob:
         number = self._started.pop(task)
         try:
-            return Ended(number, JobReport.from_json(self._ray.get(task)))
+            return EndedJob(number, JobReport.from_json(self._ray.get(task)))
         except self._ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
-            # What a task raised is Ray's text for a person: a traceback, with the error itself in its last line.
-            said = lines[-1 if isinstance(error, self._ray.exceptions.RayTaskError) else 0] if lines else ""
-            return Ended(number, None, f"Ray lost its worker ({type(error).__name__}: {said})")
+            # RayTaskError has a traceback as its text, with the exception in the last line.
+            reason = lines[-1 if isinstance(error, self._ray.exceptions.RayTaskError) else 0] if lines else ""
+            return EndedJob(number, None, f"Ray lost its worker ({type(error).__name__}: {reason})")

@@ -1,4 +1,4 @@
-"""Jobs of a Slurm cluster, through submitit. The folder of the runs must be one that every node sees."""
+"""Run jobs on a Slurm cluster, through submitit. The folder of the runs must be visible to every node."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.sweeping.executor import Ended, JobSpec
+from walkback.sweeping.executor import EndedJob, JobSpec
 from walkback.sweeping.worker import JobReport, run_job
 
-HOURS = 4
-"""A job's limit, unless the user sets another; one that is cut off goes on from its last checkpoint."""
+DEFAULT_HOURS = 4
+"""Default time limit of a job; a job that reaches it is resumed from its last checkpoint."""
 
 
 class SlurmExecutor:
-    """A Slurm job for each job. `settings` are submitit's (timeout_min, slurm_partition, ...).
+    """Runs each job as a Slurm job. `settings` are submitit's parameters (timeout_min, slurm_partition, ...).
 
     With `cluster="local"` submitit starts processes on this machine instead.
     """
@@ -37,12 +37,17 @@ class SlurmExecutor:
                 "--executor slurm needs submitit. Install it with: pip install 'walkback[slurm]'"
             ) from None
         if cluster == "slurm" and shutil.which("sbatch") is None:
-            raise InputError("--executor slurm was asked for, but there is no sbatch here. Use --executor local.")
+            raise InputError("--executor slurm needs sbatch, which this machine does not have. Use --executor local.")
         self._submitit: Any = submitit
-        # A folder for this sweep alone: submitit knows local jobs by process numbers, which come again.
+        # One folder per sweep: submitit identifies local jobs by process ids, which are used again.
         own_folder = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         self._executor: Any = submitit.AutoExecutor(folder=own_folder, cluster=cluster)
-        own = {"name": "walkback", "timeout_min": HOURS * 60, "cpus_per_task": 1, "gpus_per_node": int(wants_gpu)}
+        own = {
+            "name": "walkback",
+            "timeout_min": DEFAULT_HOURS * 60,
+            "cpus_per_task": 1,
+            "gpus_per_node": int(wants_gpu),
+        }
         try:
             self._executor.update_parameters(**own | dict(settings))
         except (NameError, TypeError, AssertionError, ValueError) as error:
@@ -55,10 +60,10 @@ class SlurmExecutor:
         except self._submitit.core.utils.FailedSubmissionError as error:
             reason = " ".join(str(error).split())
             raise InputError(
-                f"Slurm did not take a job: {reason}. Look at --slurm; the same command goes on."
+                f"Slurm refused a job: {reason}. Check --slurm, then run the same command again to continue."
             ) from error
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[EndedJob]:
         until = time.monotonic() + seconds
         while True:
             over = [number for number, job in self._started.items() if job.done()]
@@ -71,12 +76,12 @@ class SlurmExecutor:
             job.cancel()
         self._started.clear()
 
-    def _end(self, number: int) -> Ended:
+    def _end(self, number: int) -> EndedJob:
         job = self._started.pop(number)
         try:
-            return Ended(number, JobReport.from_json(job.result()))
+            return EndedJob(number, JobReport.from_json(job.result()))
         except (self._submitit.core.utils.UncompletedJobError, self._submitit.core.utils.FailedJobError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            return Ended(
+            return EndedJob(
                 number, None, f"job {job.job_id} ended without a report ({lines[0] if lines else 'no reason'})"
             )

@@ -1,4 +1,4 @@
-"""A sweep: a plan of fleets, each a job for a worker; lost workers are replaced, finished runs are never touched."""
+"""Run a sweep: each planned fleet is a job for a worker; jobs of lost workers are retried, finished runs skipped."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from walkback.runs.train_runs import (
     refuse_duplicates,
     result_of,
 )
-from walkback.sweeping.executor import Ended, Executor
+from walkback.sweeping.executor import EndedJob, Executor
 from walkback.sweeping.grid_file import GridFile
 from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.load_balance import shortest_compile_first, split_long_fleets
 from walkback.training.resolved_run import ResolvedRun, resolve
 
-TRIES_AGAIN = 3
-"""How often a job whose worker was lost is given to another."""
-REST = 2.0
-"""Seconds before a job is tried again whose runs another process has."""
-_LOOK = 0.5
-"""Seconds between two looks at what rests."""
+MAX_RETRIES = 3
+"""How often a job whose worker was lost is retried."""
+LOCKED_WAIT_SECONDS = 2.0
+"""Seconds before a job is tried again whose runs are locked by another process."""
+_POLL_SECONDS = 0.5
+"""Seconds between two checks of the jobs."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that did not come to its end."""
+    """A job that failed."""
 
     job: int
     runs: tuple[str, ...]
@@ -48,10 +48,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep came to."""
+    """The outcome of a sweep."""
 
     results: tuple[Result, ...]
-    """Of every run of the grid, also of those that were finished before."""
+    """One for every run of the grid, including runs that were finished before."""
     failures: tuple[Failure, ...]
 
     @property
@@ -60,10 +60,10 @@ class SweepResult:
 
 
 class SweepListener:
-    """Hears how a sweep goes; the default hears nothing."""
+    """Progress callbacks of a sweep; no-ops by default."""
 
     def planned(self, groups: Sequence[FleetGroup], finished: int) -> None:
-        """`groups` are the jobs; `finished` runs are there already."""
+        """The plan is made: `groups` are the jobs; `finished` runs are skipped."""
 
     def submitted(self, job: int) -> None: ...
 
@@ -73,38 +73,38 @@ class SweepListener:
 
     def failed(self, job: int, reason: str) -> None: ...
 
-    def said(self, job: int, note: str) -> None:
-        """Something a worker had to say, or that a job waits for another process."""
+    def noted(self, job: int, note: str) -> None:
+        """A message of the worker, or that the job waits for another process."""
 
     def close(self) -> None:
-        """It is over, however it went."""
+        """The sweep ended, successfully or not."""
 
 
 def runs_of_grid(grid: GridFile) -> list[ResolvedRun]:
-    """Every run a grid asks for, with the baselines where it asks for them."""
-    asked = [resolve(config) for config in grid.configs()]
-    refuse_duplicates(asked)
-    return with_baselines(asked) if grid.baselines else asked
+    """Every run of a grid, with the baselines if the grid has `baselines: true`."""
+    resolved_runs = [resolve(config) for config in grid.configs()]
+    refuse_duplicates(resolved_runs)
+    return with_baselines(resolved_runs) if grid.baselines else resolved_runs
 
 
 def jobs_of(
     resolved_runs: Sequence[ResolvedRun], options: TrainOptions, at_once: int | None = None
 ) -> list[FleetGroup]:
-    """The fleets that are still to be trained; each is a job. `at_once` processors share them."""
-    # Workers elsewhere may have a GPU where this machine has none; they plan again with the memory they find.
-    is_elsewhere = options.device == "cuda" and not torch.cuda.is_available()
+    """The fleets that are not finished, each a job. Long ones are split so that `at_once` CPU workers end together."""
+    # Workers on other machines may have a GPU even if this one has none; they plan again with their own memory.
+    is_remote_gpu = options.device == "cuda" and not torch.cuda.is_available()
     groups = plan_unfinished(
-        resolved_runs, replace(options, resume=True, device="cpu" if is_elsewhere else options.device)
+        resolved_runs, replace(options, resume=True, device="cpu" if is_remote_gpu else options.device)
     )
     if options.device == "cuda" or choose_device(options.device).type == "cuda":
         return shortest_compile_first(groups)
     if at_once is None:
         return groups
-    return split_long_fleets(groups, at_once, is_begun=lambda resolved: (options.out / resolved.name).exists())
+    return split_long_fleets(groups, at_once, is_started=lambda resolved: (options.out / resolved.name).exists())
 
 
 def shared_memory(options: TrainOptions, at_once: int) -> TrainOptions:
-    """The same options with a fair share of this machine's memory, for workers that are on it together."""
+    """The options with 1 / `at_once` of this machine's free memory, for workers that run on it at the same time."""
     share = free_memory(choose_device(options.device)) // at_once
     return replace(options, memory=share if options.memory is None else min(share, options.memory))
 
@@ -116,7 +116,7 @@ def run_sweep(
     at_once: int | None,
     listener: SweepListener,
 ) -> SweepResult:
-    """Have every run trained that is not finished; no more than `at_once` jobs are handed out at a time."""
+    """Train every run that is not finished, with at most `at_once` jobs at a time."""
     try:
         groups = jobs_of(resolved_runs, options, at_once)
         listener.planned(groups, len(resolved_runs) - sum(len(group.resolved_runs) for group in groups))
@@ -126,19 +126,19 @@ def run_sweep(
         failures = Scheduler(groups, jobs, executor, listener).run(at_once or len(groups))
     finally:
         executor.close()
-    _clear_up(resolved_runs, options)
+    _remove_leftover_checkpoints(resolved_runs, options)
     return SweepResult(tuple(result_of(resolved, options.out) for resolved in resolved_runs), tuple(failures))
 
 
-def _clear_up(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> None:
-    """Remove checkpoints that a kill after the last file left beside finished runs."""
+def _remove_leftover_checkpoints(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> None:
+    """Remove checkpoints of finished runs, left by a process that was killed after writing the last file."""
     for path in (options.out / resolved.name for resolved in resolved_runs):
         if path.exists() and (run := open_run(path)).is_done:
             run.drop_checkpoints()
 
 
 class Scheduler:
-    """Which jobs wait, rest, are out, or failed."""
+    """Submits jobs to an executor, retries lost ones and waits for locked ones."""
 
     def __init__(
         self,
@@ -149,45 +149,46 @@ class Scheduler:
         deadline: Deadline = NO_DEADLINE,
         done: Callable[[int], None] = lambda job: None,
     ):
-        """`jobs` are what workers are given, one for each of the groups. After the deadline none is handed out; `done`
-        is told of each that came to its end."""
+        """`jobs` are the JSON data for the workers, one for each group. After the deadline no job is submitted; `done`
+        is called with each job that is complete."""
         self._groups = groups
         self._jobs = jobs
         self._executor = executor
         self._listener = listener
         self._waiting = deque(range(len(groups)))
-        self._resting: dict[int, float] = {}
-        self._out: set[int] = set()
+        self._locked: dict[int, float] = {}
+        self._running: set[int] = set()
         self._losses = [0] * len(groups)
-        self._was_taken: set[int] = set()
+        self._noted_locked: set[int] = set()
         self._failures: dict[int, Failure] = {}
         self._deadline = deadline
         self._done = done
 
     def run(self, at_once: int) -> list[Failure]:
-        while self._out or ((self._waiting or self._resting) and not self._deadline.is_past):
+        """Run all jobs, at most `at_once` at a time, and return those that failed."""
+        while self._running or ((self._waiting or self._locked) and not self._deadline.is_past):
             now = time.monotonic()
-            for job in [job for job, until in self._resting.items() if until <= now]:
-                del self._resting[job]
+            for job in [job for job, until in self._locked.items() if until <= now]:
+                del self._locked[job]
                 self._waiting.append(job)
-            while self._waiting and len(self._out) < at_once and not self._deadline.is_past:
+            while self._waiting and len(self._running) < at_once and not self._deadline.is_past:
                 job = self._waiting.popleft()
                 self._executor.submit(job, self._jobs[job])
-                self._out.add(job)
+                self._running.add(job)
                 self._listener.submitted(job)
-            if self._out:
-                for ended in self._executor.wait(_LOOK):
-                    self._out.remove(ended.number)
-                    self._hear(ended)
+            if self._running:
+                for ended in self._executor.wait(_POLL_SECONDS):
+                    self._running.remove(ended.number)
+                    self._handle_end(ended)
             else:
-                time.sleep(_LOOK)
+                time.sleep(_POLL_SECONDS)
         return [self._failures[job] for job in sorted(self._failures)]
 
-    def _hear(self, ended: Ended) -> None:
+    def _handle_end(self, ended: EndedJob) -> None:
         job, report = ended.number, ended.report
         if report is None:
             self._losses[job] += 1
-            left = TRIES_AGAIN + 1 - self._losses[job]
+            left = MAX_RETRIES + 1 - self._losses[job]
             if left == 0:
                 self._fail(job, f"lost {self._losses[job]} times; the last time, {ended.lost}")
                 return
@@ -195,17 +196,17 @@ class Scheduler:
             self._waiting.append(job)
             return
         for note in report.notes:
-            self._listener.said(job, note)
+            self._listener.noted(job, note)
         if report.status == "taken":
-            # Perhaps its own first worker, believed dead and still at it: nothing is lost, the lock will be free.
-            if job not in self._was_taken:
-                self._was_taken.add(job)
-                self._listener.said(job, f"waiting: {report.reason}")
-            self._resting[job] = time.monotonic() + REST
+            # Perhaps a worker of this job that was believed dead still trains; the lock will be released.
+            if job not in self._noted_locked:
+                self._noted_locked.add(job)
+                self._listener.noted(job, f"waiting: {report.reason}")
+            self._locked[job] = time.monotonic() + LOCKED_WAIT_SECONDS
         elif report.status == "failed":
             self._fail(job, report.reason)
         elif report.status == "stopped":
-            self._listener.said(job, "stopped, the time is up")
+            self._listener.noted(job, "stopped: the time limit is reached")
         else:
             self._done(job)
             self._listener.ended(job)
@@ -216,7 +217,7 @@ class Scheduler:
 
 
 def job_json(group: FleetGroup, options: TrainOptions) -> dict[str, Any]:
-    """A fleet to be trained, as a worker is told."""
+    """The JSON data of a job that trains one fleet."""
     return {
         "kind": "train",
         "options": options_json(options),
@@ -225,7 +226,7 @@ def job_json(group: FleetGroup, options: TrainOptions) -> dict[str, Any]:
 
 
 def options_json(options: TrainOptions) -> dict[str, Any]:
-    """Workers may stand in another folder, so paths are whole."""
+    """The options as JSON data; paths are absolute, because workers may run in another folder."""
     root = options.data_root
     paths = {"out": str(options.out.resolve()), "data_root": None if root is None else str(root.resolve())}
     return {**asdict(options), **paths, "command": list(options.command)}

@@ -1,6 +1,6 @@
-"""A worker: do one job and report how it ended.
+"""A worker: run one job and report how it ended.
 
-A job and its report are plain JSON, so that files, Ray and Slurm can carry them. `job["kind"]` names a module of
+A job and its report are JSON data, which files, Ray and Slurm can transfer. `job["kind"]` names a module of
 `job_kinds`.
 """
 
@@ -21,14 +21,14 @@ from walkback.runs.store import RunLockedError
 
 @dataclass(frozen=True)
 class JobReport:
-    """What a worker says at the end of a job."""
+    """How a job ended."""
 
     status: Literal["done", "stopped", "taken", "failed"]
-    """`stopped`: the time was up; `taken`: another process has these runs just now, perhaps a worker that was believed
-    dead."""
+    """`stopped`: the time limit was reached; `taken`: another process has locked these runs, perhaps a worker that was
+    believed dead."""
     reason: str = ""
     notes: tuple[str, ...] = ()
-    """What else whoever watches should know, such as that the memory was not enough at first."""
+    """Messages for the user, such as that a fleet did not fit into the memory and was split."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,10 +39,10 @@ class JobReport:
 
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Carry out a job; every error that Python can catch is in its report."""
+    """Run a job and return its report as JSON data; exceptions become reports with the status `failed`."""
     notes: list[str] = []
     try:
-        # Imported here, so that a worker whose installation is broken can report it.
+        # Imported here, so that a broken installation is reported too.
         from walkback.sweeping.job_kinds import JOBS
 
         is_done = JOBS.get(job["kind"])(job, notes.append)
@@ -58,17 +58,17 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(job: Path, report: Path) -> None:
-    """A worker in a process of its own: the job comes in a file and the report goes into one."""
-    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
-    said = run_job(json.loads(job.read_text()))
-    write_atomic(report, json.dumps(said).encode())
-    if said["status"] == "stopped":
-        # What torch's compiler has still to do in processes of its own would be waited for.
+    """Run the job in the file `job` and write its report to the file `report`."""
+    threading.Thread(target=_exit_with_sweep, daemon=True).start()
+    outcome = run_job(json.loads(job.read_text()))
+    write_atomic(report, json.dumps(outcome).encode())
+    if outcome["status"] == "stopped":
+        # A normal exit would wait for the processes of torch's compiler.
         os._exit(0)
 
 
-def _end_with_the_sweep() -> None:
-    """The sweep holds the other end of our standard input; when it is gone, however it ended, so are we."""
+def _exit_with_sweep() -> None:
+    """Exit when standard input closes: the sweep holds its other end, so the sweep has ended, even if it was killed."""
     sys.stdin.buffer.read()
     os._exit(1)
 

@@ -1,1 +1,1 @@
-"""Training: one pure step for one model, and two drivers that run it for one or for many."""
+"""Training: a pure step of one model, a driver that runs it for one model, and one that runs it for many."""

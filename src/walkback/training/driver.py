@@ -1,6 +1,6 @@
-"""What the drivers share: their surface, and the snapshot of one model they give out and take back.
+"""The drivers' common interface, and the snapshot of one model that they export and restore.
 
-A driver trains one epoch when asked and then waits: whoever asked measures, logs and saves. Training knows nothing of
+A driver trains one epoch per call and returns; the caller measures, logs and saves. Training code knows nothing of
 files or measurements.
 """
 
@@ -24,11 +24,10 @@ from walkback.training.resolved_run import ResolvedRun
 Tick = Callable[[int], None]
 """Called with the number of steps just done, for a progress bar."""
 
-
 CALIBRATION_SAMPLES = 8192
-"""The first training samples, in full batches and not augmented, over which a network's buffers are averaged."""
+"""A network's buffers are averaged over this many first training samples, in full batches, without augmentation."""
 BATCHES_AT_ONCE = 8
-"""Of those samples: each batch has its own statistics, but a small one leaves most of a GPU idle."""
+"""Calibration batches computed together: each has its own statistics, but a single one leaves most of a GPU idle."""
 
 ModelFunction = Callable[[Leaves, Leaves, Leaves, Tensor, Tensor, Leaves], Leaves]
 """A pure function of one model and samples, such as a detector."""
@@ -36,7 +35,7 @@ ModelFunction = Callable[[Leaves, Leaves, Leaves, Tensor, Tensor, Leaves], Leave
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that training one model further depends on, on the CPU."""
+    """Everything needed to resume the training of one model, on the CPU."""
 
     epoch: int
     """Epochs done."""
@@ -44,13 +43,13 @@ class Snapshot:
     state: Leaves
     """The rule's state."""
     moments: Leaves
-    """AdamW's moments of the leaves that are trained: `first.<leaf>`, `second.<leaf>`."""
+    """AdamW's moments of the trained leaves: `first.<leaf>`, `second.<leaf>`."""
     own_moments: Leaves
-    """The same for the rule's learned leaves."""
+    """AdamW's moments of the rule's learned leaves."""
 
 
 class Trainer(ABC):
-    """Trains the models of `recipes`, an epoch at a time."""
+    """Trains the models of `resolved_runs`, one epoch per call."""
 
     resolved_runs: Sequence[ResolvedRun]
     epoch: int
@@ -59,47 +58,47 @@ class Trainer(ABC):
 
     @property
     @abstractmethod
-    def parts(self) -> Sequence[Driver]:
-        """Those that can be looked at, with its recipes among them in their order."""
+    def drivers(self) -> Sequence[Driver]:
+        """The drivers whose models can be measured; their runs, concatenated, are `resolved_runs`."""
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Do now what the first epoch would have to do before it begins; it changes nothing else."""
+        """Trace, compile and capture now instead of in the first epoch; the models do not change."""
 
     @abstractmethod
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
-        """Train one epoch; the mean of each log, a dict for each model."""
+        """Train one epoch and return each model's logs, averaged over the epoch's steps."""
 
     @abstractmethod
     def test_accuracy(self) -> list[float]:
-        """Share of test samples each model gets right, with the weights it has now."""
+        """Each model's test accuracy with its current weights."""
 
     @abstractmethod
     def snapshots(self) -> list[Snapshot]:
-        """Each model as it is now."""
+        """The current snapshot of each model."""
 
     @abstractmethod
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """Go on from snapshots, one for each recipe, all of the same epoch."""
+        """Resume from snapshots, one for each run, all of the same epoch."""
 
 
 class Driver(Trainer):
-    """Trains models of one bucket, which one function can look at."""
+    """Trains models that share a fleet key, so that one function can be applied to all of them."""
 
     @property
-    def parts(self) -> Sequence[Driver]:
+    def drivers(self) -> Sequence[Driver]:
         return (self,)
 
     @abstractmethod
     def apply(self, function: ModelFunction, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
-        """A function of one model (params, state, knobs, x, y, noise) of each of them, results stacked by model."""
+        """Apply a function of one model (params, state, knobs, x, y, noise) to each model; results stacked by model."""
 
 
 class Calibration:
-    """Sets the leaves that are taken from data (running statistics) to what the weights of the moment give.
+    """Recomputes the leaves that depend on data (running statistics) from the current weights.
 
-    They are the mean of the statistics of training batches, all with the same weights. So they are a function of the
-    weights and the data alone: it does not matter when they are taken, how often, or after which interruption.
+    Each is the mean of the statistics of training batches, all with the same weights. So it is a function of the
+    weights and the data alone, however often training was measured or interrupted.
     """
 
     def __init__(self, resolved: ResolvedRun, data: Dataset, device: torch.device):
@@ -109,37 +108,37 @@ class Calibration:
         self._samples = TestSet(first, resolved.dtype, device, batch)
 
     def __call__(self, params: Leaves, statistics: Callable[[Leaves, Tensor], Leaves]) -> None:
-        """Set the buffers among `params` in place; `statistics` gives those of one batch."""
-        several = vmap(statistics, in_dims=(None, 0))
+        """Set the buffers among `params` in place; `statistics` computes them for one batch."""
+        batched = vmap(statistics, in_dims=(None, 0))
         with torch.no_grad():
             batches = [x for x, _ in self._samples.batches()]
             starts = range(0, len(batches), BATCHES_AT_ONCE)
-            each = [several(params, torch.stack(batches[start : start + BATCHES_AT_ONCE])) for start in starts]
-            for name in each[0]:
-                params[name].copy_(torch.cat([found[name] for found in each]).mean(0))
+            found = [batched(params, torch.stack(batches[start : start + BATCHES_AT_ONCE])) for start in starts]
+            for name in found[0]:
+                params[name].copy_(torch.cat([values[name] for values in found]).mean(0))
 
 
 def set_exact_arithmetic(device: torch.device) -> None:
-    """Set torch up for honest, repeatable arithmetic.
+    """Set torch up for full-precision, deterministic arithmetic.
 
-    No TF32: its ten-bit products would enter both credit and reference. A run that asks for it has it in its training
-    steps (`products`).
+    TF32 is off: its rounding to ten bits would enter both the credit and the reference gradient. A run with dtype=tf32
+    uses it in its training steps only (`matmul_precision`).
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores .* available but not enabled")
-    # Some of cuDNN's convolutions add up in an order that changes from call to call.
+    # Some of cuDNN's convolutions sum in an order that changes from call to call.
     torch.backends.cudnn.deterministic = True
     if device.type == "cuda":
-        # The first backward pass starts torch's GPU thread; done here, it does not warn about a missing context there.
+        # The first backward pass starts torch's GPU thread; run here, it does not warn about a missing context later.
         torch.ones(1, device=device, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def matmul_precision(resolved: ResolvedRun) -> Iterator[None]:
-    """Multiply as the recipe says: around its training steps, their compiling and recording, and nothing else.
+    """Set the matmul precision of the run's dtype; used around training steps, their compilation and capture only.
 
-    Whoever looks at a model (evaluation, statistics, detectors, measurements) is outside, where `prepare` rules.
+    Evaluation, statistics, detectors and measurements run outside, with the settings of `set_exact_arithmetic`.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
@@ -151,11 +150,12 @@ def matmul_precision(resolved: ResolvedRun) -> Iterator[None]:
 
 
 def to_cpu(leaves: Leaves) -> Leaves:
+    """A copy of the leaves on the CPU."""
     return {name: leaf.detach().cpu().clone() for name, leaf in leaves.items()}
 
 
 def copy_into(target: Leaves, source: Leaves) -> None:
-    """Set leaves in place, so that whoever holds them (an optimiser, a CUDA graph) sees the new values."""
+    """Set leaves in place, so that an optimiser or a CUDA graph that refers to them sees the new values."""
     assert target.keys() == source.keys(), f"leaves differ: {sorted(target.keys() ^ source.keys())}"
     for name, leaf in target.items():
         leaf.copy_(source[name])

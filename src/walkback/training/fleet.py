@@ -1,9 +1,9 @@
-"""The fleet driver: many models of one bucket at once, as the single step vmapped over a model axis.
+"""The fleet driver: many models that share a fleet key, trained together by the single step vmapped over a model axis.
 
-Leaves of all models are stacked along a first axis and updated together by one fused AdamW. The vmapped step is traced
-once into a flat program of tensor operations. On a GPU the whole step, data gathering, schedule and update included, is
-captured as a CUDA graph and replayed, so that an epoch runs without the host; so are evaluation and detectors. Shells
-come last in the stack: what is frozen in them is a tail that the optimiser does not see.
+The leaves of all models are stacked along a first axis and updated together by one fused AdamW. The vmapped step is
+traced once into a flat program of tensor operations. On a GPU the whole step, including data gathering, schedule and
+update, is captured as a CUDA graph and replayed, so that an epoch runs without the host; so are evaluation and
+detectors. Frozen baselines come last in the stack: their frozen rows are a tail that the optimiser does not update.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ from walkback.training.step import StepOutput, StepSpec, step
 
 
 class _Output(NamedTuple):
-    """What a step's program gives."""
+    """The outputs of a step's program."""
 
     gradients: Leaves
-    """Of the leaves that are trained in any model, each with the rows in which it is."""
+    """Gradients of the leaves trained in at least one model, with the rows of the models that train them."""
     own_gradients: Leaves
     logs: Tensor
     """[logs, models]"""
     rates: tuple[Tensor, Tensor]
-    """Learning rates of the network and of the rule's own leaves."""
+    """Learning rates of the network and of the rule's learned leaves."""
 
 
 class Fleet(Driver):
+    """Trains many models at once as one vmapped step."""
+
     def __init__(
         self,
         resolved_runs: Sequence[ResolvedRun],
@@ -58,13 +60,11 @@ class Fleet(Driver):
         device: torch.device,
         stream: torch.cuda.Stream | None = None,
     ):
-        """`stream` is for one that shares a GPU with other fleets: the stream that what it does is recorded on."""
-        assert len({resolved.fleet_key() for resolved in resolved_runs}) == 1, (
-            "a fleet's models must share their bucket"
-        )
+        """`stream` is the stream to capture on, for a fleet that shares a GPU with concurrent fleets."""
+        assert len({resolved.fleet_key() for resolved in resolved_runs}) == 1, "a fleet's models share one fleet key"
         set_exact_arithmetic(device)
         if device.type == "cuda":
-            # Whoever is short of time may end a warm-up anywhere, and an import that was cut off cannot be repeated.
+            # A deadline may interrupt a warm-up anywhere, and an interrupted import cannot be repeated: import here.
             import_module("torch._inductor.compile_fx")
         first = resolved_runs[0]
         self.resolved_runs = tuple(resolved_runs)
@@ -79,22 +79,23 @@ class Fleet(Driver):
         self.steps_per_epoch = self._feed.steps
 
         order = sorted(range(len(resolved_runs)), key=lambda index: resolved_runs[index].shared_options.shell != "none")
-        self._ranked = [resolved_runs[index] for index in order]
+        self._stacked_runs = [resolved_runs[index] for index in order]
         self._rows = [order.index(index) for index in range(len(resolved_runs))]
-        """The row of each recipe in the stack."""
-        self._params = _stack([resolved.params() for resolved in self._ranked], device)
-        self._state = _stack([resolved.state() for resolved in self._ranked], device)
+        """The row of each run in the stack."""
+        self._params = _stack([resolved.params() for resolved in self._stacked_runs], device)
+        self._state = _stack([resolved.state() for resolved in self._stacked_runs], device)
         knobs = [
-            {k: torch.tensor(v, dtype=first.dtype) for k, v in resolved.knobs().items()} for resolved in self._ranked
+            {k: torch.tensor(v, dtype=first.dtype) for k, v in resolved.knobs().items()}
+            for resolved in self._stacked_runs
         ]
         self._knobs = _stack(knobs, device)
         self._trained = {name: count for name in self._params if (count := self._trained_rows(name))}
-        """By leaf, in how many rows it is trained: the first ones."""
+        """By leaf, the number of rows in which it is trained; these are the first rows."""
 
-        # The schedule and the step counter live on the device: a captured step must not ask the host.
+        # The schedule and the step counter are on the device: a captured step must not depend on the host.
         self._total = first.config.epochs * self.steps_per_epoch
         self._done = torch.zeros((), dtype=torch.float64, device=device)
-        # torch's fused AdamW reads a learning rate on a GPU as float32; on the CPU it takes float64.
+        # torch's fused AdamW reads the learning rate as float32 on a GPU and as float64 on the CPU.
         real = torch.float32 if device.type == "cuda" else torch.float64
         self._rate = torch.zeros((), dtype=real, device=device)
         self._own_rate = torch.zeros((), dtype=real, device=device)
@@ -103,9 +104,9 @@ class Fleet(Driver):
         self._optimiser = AdamW(trained, self._decay, lr=self._rate)
         self._own_optimiser = AdamW(learned, 0.0, lr=self._own_rate) if learned else None
 
-        # Models of one seed see the same batches: each is gathered once and shared.
+        # Models with the same seed train on the same batches: each batch is gathered once and shared.
         self._seeds = sorted({resolved.config.seed for resolved in resolved_runs})
-        seed_rows = [self._seeds.index(resolved.config.seed) for resolved in self._ranked]
+        seed_rows = [self._seeds.index(resolved.config.seed) for resolved in self._stacked_runs]
         self._seed_rows = torch.tensor(seed_rows, device=device) if seed_rows != [*range(len(resolved_runs))] else None
         self._choices = tuple(self._feed.order(self._seeds[0], 0))
         self._next_order = self._stacked_order(0)
@@ -117,18 +118,18 @@ class Fleet(Driver):
         self._graph: torch.cuda.CUDAGraph | None = None
 
         self._spec = StepSpec.of(*resolved_runs)
-        self._after = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
-        self._looked_at = 1 if self._net.kind == "maps" else None
-        """Models at once; a library's convolutions of several models together are slow."""
-        # One model after the other: batches of evaluation are large.
+        self._after_update = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
+        self._models_per_chunk = 1 if self._net.kind == "maps" else None
+        """Models per call in `apply`; cuDNN's grouped convolutions of several models are slow."""
+        # One model at a time: evaluation batches are large.
         self._logits = vmap(self._net.forward, in_dims=(0, None), chunk_size=1)
         self._statistics = vmap(self._net.statistics, in_dims=(0, None), chunk_size=1)
         self._calibration = Calibration(first, data, device) if self._net.buffers else None
-        self._calibrate = captured(self._take_statistics, device, stream)
+        self._calibrate = captured(self._set_statistics, device, stream)
         self._calibrated_at: int | None = None
-        """The epoch whose weights the buffers belong to."""
-        self._count_right = captured(self._right, device, stream)
-        self._looks: dict[Hashable, Callable[[], Leaves]] = {}
+        """The epoch at which the buffers were last computed."""
+        self._captured_count = captured(self._count_correct, device, stream)
+        self._captured_functions: dict[Hashable, Callable[[], Leaves]] = {}
 
     def warm_up(self) -> None:
         if self._device.type == "cuda" and self._graph is None:
@@ -139,17 +140,18 @@ class Fleet(Driver):
         for index in range(self.steps_per_epoch):
             self.take_step(index)
             tick(1)
-        self.draw_next()
+        self.draw_next_order()
         return self.end_epoch()
 
     def begin_epoch(self) -> None:
+        """Set the epoch's batches and reset the logs."""
         self.warm_up()
         self._order.copy_(self._next_order)
         if self._totals is not None:
             self._totals.zero_()
 
     def take_step(self, index: int) -> None:
-        """The step `index` of the epoch; a GPU is only told of it."""
+        """Step `index` of the epoch; on a GPU it is enqueued and runs asynchronously."""
         if self._noise:
             copy_into(self._noise, self._stacked_noise(self.epoch, index))
         if self._graph is not None:
@@ -158,22 +160,22 @@ class Fleet(Driver):
             with matmul_precision(self.resolved_runs[0]):
                 self._step()
 
-    def draw_next(self) -> None:
-        """Draw the next epoch's batches, while a GPU is still at work on this one."""
+    def draw_next_order(self) -> None:
+        """Draw the next epoch's batches, while the GPU still runs this epoch's steps."""
         if (self.epoch + 1) * self.steps_per_epoch < self._total:
             self._next_order = self._stacked_order(self.epoch + 1)
 
     def end_epoch(self) -> list[dict[str, float]]:
-        """Wait for the epoch's last step; the mean of each log."""
+        """Wait for the epoch's last step and return each model's mean logs."""
         self.epoch += 1
-        assert self._totals is not None, "an epoch has a step"
+        assert self._totals is not None, "an epoch has at least one step"
         means = (self._totals / self.steps_per_epoch).T.tolist()
         return [dict(zip(self._log_names, means[row], strict=True)) for row in self._rows]
 
     def _step(self) -> None:
-        """One step of every model, in place; everything it touches is on the device."""
-        at = (self._done % self.steps_per_epoch).long().view(1)
-        picks = dict(zip(self._choices, self._order.index_select(2, at).squeeze(2), strict=True))
+        """One step of every model, in place; all tensors it reads and writes are on the device."""
+        index = (self._done % self.steps_per_epoch).long().view(1)
+        picks = dict(zip(self._choices, self._order.index_select(2, index).squeeze(2), strict=True))
         pixels, y = self._feed.gather(picks)
         inputs = (self._params, self._state, self._knobs, pixels, y, picks, self._noise, self._done)
         if self._program is None:
@@ -188,7 +190,7 @@ class Fleet(Driver):
             self._own_optimiser.update(output.own_gradients)
         if before:
             decay = (self._rate * self._decay).to(self._params[next(iter(self._params))].dtype)
-            copy_into(self._state, self._after(self._state, before, self._params, decay))
+            copy_into(self._state, self._after_update(self._state, before, self._params, decay))
         if self._totals is None:
             self._totals = torch.zeros_like(output.logs)
         self._totals += output.logs
@@ -205,7 +207,7 @@ class Fleet(Driver):
         noise: Leaves,
         done: Tensor,
     ) -> _Output:
-        """Gradients of all models for one batch of each seed: the function that is traced."""
+        """Gradients of all models on one batch per seed: the function that is traced."""
         x = self._feed.finish(pixels, picks)
         if self._seed_rows is not None:
             x, y = x[self._seed_rows], y[self._seed_rows]
@@ -216,23 +218,23 @@ class Fleet(Driver):
         output = vmap(one)(params, state, knobs, x, y, noise)
         self._log_names = tuple(output.logs)
         gradients = {name: output.gradients[name][:count] for name, count in self._trained.items()}
-        lr, own_lr = self._ranked[0].config.lr, self._rule.own_lr
+        lr, own_lr = self._stacked_runs[0].config.lr, self._rule.own_lr
         rates = (cosine_tensor(lr, done, self._total), cosine_tensor(own_lr, done, self._total))
         return _Output(gradients, output.own_gradients, torch.stack([*output.logs.values()]), rates)
 
     def _capture(self) -> None:
-        """Record one step as a CUDA graph, and undo the steps that recording needs."""
-        live = self._live()
-        kept = {name: leaf.clone() for name, leaf in live.items()}
+        """Capture one step as a CUDA graph, and undo the warm-up steps that capture runs."""
+        mutable = self._mutable_tensors()
+        saved = {name: leaf.clone() for name, leaf in mutable.items()}
         self._done.zero_()
         with matmul_precision(self.resolved_runs[0]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Advice of torch's compiler, to those who write torch.
+            warnings.simplefilter("ignore")  # torch.compile's advice for developers.
             self._graph, _ = capture(self._step, self._stream)
-        copy_into(live, kept)
+        copy_into(mutable, saved)
         self._set_counts()
 
-    def _live(self) -> Leaves:
-        """Every tensor a step changes, but for the counters."""
+    def _mutable_tensors(self) -> Leaves:
+        """Every tensor that a step changes, except the counters."""
         found = {f"params.{n}": leaf for n, leaf in self._params.items()}
         found |= {f"state.{n}": leaf for n, leaf in self._state.items()}
         found |= {f"moments.{n}": leaf for n, leaf in self._optimiser.moments().items()}
@@ -248,45 +250,47 @@ class Fleet(Driver):
             self._own_optimiser.set_count(done)
 
     def test_accuracy(self) -> list[float]:
-        return self.accuracies(self.count_right())
+        return self.accuracies(self.count_correct())
 
-    def count_right(self) -> Tensor:
-        """Test samples that each row of the stack gets right; a GPU may be still at work on it."""
+    def count_correct(self) -> Tensor:
+        """Correctly classified test samples of each row of the stack; on a GPU the result may still be pending."""
         self._set_buffers()
-        return self._count_right()
+        return self._captured_count()
 
-    def accuracies(self, right: Tensor) -> list[float]:
-        """What `count_right` gave, as each recipe's share."""
-        counts = right.tolist()
+    def accuracies(self, correct: Tensor) -> list[float]:
+        """The result of `count_correct` as each run's accuracy."""
+        counts = correct.tolist()
         return [counts[row] / len(self._test) for row in self._rows]
 
-    def _right(self) -> Tensor:
-        right = torch.zeros(len(self.resolved_runs), dtype=torch.int64, device=self._device)
+    def _count_correct(self) -> Tensor:
+        correct = torch.zeros(len(self.resolved_runs), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
-                right += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
-        return right
+                correct += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
+        return correct
 
     def _set_buffers(self) -> None:
         if self._calibration and self._calibrated_at != self.epoch:
             self._calibrate()
             self._calibrated_at = self.epoch
 
-    def _take_statistics(self) -> None:
+    def _set_statistics(self) -> None:
         assert self._calibration
         self._calibration(self._params, self._statistics)
 
     def apply(self, function: ModelFunction, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         self._set_buffers()
 
-        def look() -> Leaves:
-            each = vmap(function, in_dims=(0, 0, 0, None, None, None), chunk_size=self._looked_at)
+        def apply_to_all() -> Leaves:
+            each = vmap(function, in_dims=(0, 0, 0, None, None, None), chunk_size=self._models_per_chunk)
             found: Leaves = each(self._params, self._state, self._knobs, x, y, noise)
             return found
 
-        # Looked at again after every epoch: what is kept holds the samples, so that their names stay theirs.
-        known = self._looks.setdefault((function, id(x), id(y)), captured(look, self._device, self._stream))
-        found = known()
+        # Applied after every epoch, so captured once. The closure keeps x and y alive, so their `id()`s stay unique.
+        captured_function = self._captured_functions.setdefault(
+            (function, id(x), id(y)), captured(apply_to_all, self._device, self._stream)
+        )
+        found = captured_function()
         rows = torch.tensor(self._rows, device=self._device)
         return {name: values[rows] for name, values in found.items()}
 
@@ -302,7 +306,7 @@ class Fleet(Driver):
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         epochs = {snapshot.epoch for snapshot in snapshots}
-        assert len(epochs) == 1, "a fleet goes on from one epoch"
+        assert len(epochs) == 1, "all snapshots of a fleet are of one epoch"
         assert len(snapshots) == len(self.resolved_runs), "one snapshot for each model"
         snapshots = [snapshots[self._rows.index(row)] for row in range(len(snapshots))]
         copy_into(self._params, _stack([s.params for s in snapshots], self._device))
@@ -319,17 +323,17 @@ class Fleet(Driver):
         self._set_counts()
 
     def _trained_rows(self, leaf: str) -> int:
-        frozen = [resolved.is_frozen(leaf) for resolved in self._ranked]
-        assert frozen == sorted(frozen), "what is frozen in some models is frozen in the last ones"
+        frozen = [resolved.is_frozen(leaf) for resolved in self._stacked_runs]
+        assert frozen == sorted(frozen), "models in which a leaf is frozen come last in the stack"
         return frozen.count(False)
 
     def _stacked_order(self, epoch: int) -> Tensor:
-        """An epoch's choices as [choice, seed, step, sample], on the CPU."""
+        """An epoch's random choices (`Feed.order`) as [choice, seed, step, sample], on the CPU."""
         orders = [self._feed.order(seed, epoch) for seed in self._seeds]
         return torch.stack([torch.stack([order[name] for order in orders]) for name in self._choices])
 
     def _stacked_noise(self, epoch: int, index: int) -> Leaves:
-        return _stack([resolved.noise(epoch, index) for resolved in self._ranked], self._device)
+        return _stack([resolved.noise(epoch, index) for resolved in self._stacked_runs], self._device)
 
 
 def _stack(models: Sequence[Leaves], device: torch.device) -> Leaves:

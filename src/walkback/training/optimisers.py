@@ -16,15 +16,15 @@ def cosine(lr: float, done: int, total: int) -> float:
 
 
 def cosine_tensor(lr: float, done: Tensor, total: int) -> Tensor:
-    """The same where the counter lives on the device."""
+    """`cosine` for a step counter on the device."""
     return lr * 0.5 * (1 + torch.cos(math.pi * done / total))
 
 
 class AdamW:
-    """torch's fused AdamW, with its moments laid open by leaf name so that a checkpoint can hold them.
+    """torch's fused AdamW, with its moments accessible by leaf name so that a checkpoint can store them.
 
-    The leaves are updated in place. They may carry a model axis: the update is elementwise, so a stack of models is
-    updated as its members would be.
+    The leaves are updated in place. They may have a model axis: the update is elementwise, so a stack of models is
+    updated as each model alone would be.
     """
 
     def __init__(self, leaves: Leaves, weight_decay: float, lr: float | Tensor = 0.0):
@@ -39,7 +39,7 @@ class AdamW:
             self._optimiser.state[leaf] = state
 
     def update(self, gradients: Leaves, lr: float | None = None) -> None:
-        """One step; `lr` None leaves the learning rate as it is (a device tensor that the caller sets)."""
+        """One step; with `lr` None the learning rate stays as it is (a device tensor that the caller sets)."""
         for name, leaf in self._leaves.items():
             leaf.grad = gradients[name]
         if lr is not None:
@@ -58,6 +58,6 @@ class AdamW:
         return found
 
     def set_count(self, steps: int) -> None:
-        """Say how many steps the moments have seen."""
+        """Set the number of steps done, which AdamW's bias correction depends on."""
         for leaf in self._leaves.values():
             self._optimiser.state[leaf]["step"].fill_(steps)

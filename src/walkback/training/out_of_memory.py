@@ -1,10 +1,10 @@
-"""How torch, its libraries and the system say that the memory is used up."""
+"""Recognises the errors by which torch, its libraries and the system report that memory ran out."""
 
 from __future__ import annotations
 
 import torch
 
-_NO_MEMORY = (
+_MESSAGES = (
     "out of memory",
     "can't allocate memory",
     "cannot allocate memory",
@@ -13,16 +13,16 @@ _NO_MEMORY = (
     "could not create a primitive",  # oneDNN
     "could not create a memory",
 )
-"""Where they have no exception of its own for it."""
+"""Parts of the messages of generic `RuntimeError`s that mean out of memory."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error, or one that it came from, says that the memory is used up."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, torch.OutOfMemoryError | MemoryError):
+    """Whether this error, or one in its chain of causes, means that memory ran out."""
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, torch.OutOfMemoryError | MemoryError):
             return True
-        if isinstance(seen, RuntimeError) and any(words in str(seen).lower() for words in _NO_MEMORY):
+        if isinstance(current, RuntimeError) and any(words in str(current).lower() for words in _MESSAGES):
             return True
-        seen = seen.__cause__ or seen.__context__
+        current = current.__cause__ or current.__context__
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import torch
 
@@ -24,7 +25,7 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """One run: its filled-in configuration and what it is made of."""
+    """One run: its configuration with all defaults filled in, and the objects built from it."""
 
     config: RunConfig
     net: Network
@@ -34,26 +35,31 @@ class ResolvedRun:
     method: str
     """The method as a user writes it, with the settings that differ from their defaults."""
 
-    @property
+    @cached_property
+    def digest(self) -> str:
+        """The configuration's digest, computed once."""
+        return self.config.digest()
+
+    @cached_property
     def name(self) -> str:
-        """The run's directory name; the digest's start keeps different settings apart."""
+        """The run's directory name; the start of the digest distinguishes runs with different settings."""
         words = [self.method, self.config.arch.name, self.config.data.name, f"s{self.config.seed}"]
         plain = re.sub(r"[^A-Za-z0-9.=_+-]+", "-", "_".join(words).replace(":", "-").replace(",", "+"))
-        return f"{plain}_{self.config.digest()[:8]}"
+        return f"{plain}_{self.digest[:8]}"
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of its tensors; TF32 is a way to multiply float32."""
+        """The dtype of its tensors: float32 for tf32, which is a precision of float32 matmuls."""
         return torch.float64 if self.config.dtype == "float64" else torch.float32
 
     @property
     def steps_per_epoch(self) -> int:
-        """Full batches only."""
+        """Steps per epoch; only full batches are used."""
         return self.source.train_size // self.config.batch
 
     @property
     def augment(self) -> Augment:
-        assert self.config.augment != "auto", "a recipe's configuration is filled in"
+        assert self.config.augment != "auto", "a resolved configuration has no 'auto'"
         return self.config.augment
 
     def params(self) -> Leaves:
@@ -65,12 +71,12 @@ class ResolvedRun:
         return self._typed(self.rule.init(self.net, generator(self.config.seed, "feedback")))
 
     def noise(self, epoch: int, step: int) -> Leaves:
-        """One step's noise, from a stream of its own."""
+        """The noise of one step, from the stream (seed, "noise", epoch, step)."""
         draws = generator(self.config.seed, "noise", epoch, step)
         return self._typed(self.rule.draw(self.net, self.config.batch, draws))
 
     def is_frozen(self, leaf: str) -> bool:
-        """Whether the update of this leaf is masked, and its weight decay with it."""
+        """Whether this leaf is not trained: neither gradient nor weight decay changes it."""
         if self.shared_options.shell != "none" and leaf.startswith("blocks."):
             return True
         without_credit = any(leaf == name or leaf.startswith(f"{name}.") for name in self.rule.untrained(self.net))
@@ -81,11 +87,38 @@ class ResolvedRun:
         return {"penalty": self.shared_options.penalty, **{f"rule.{k}": v for k, v in self.rule.knobs().items()}}
 
     def fleet_key(self) -> Hashable:
-        """What all models of one fleet must share."""
+        """The settings that all models of one fleet must share."""
         config = self.config
         shared = (config.epochs, config.batch, config.lr, config.weight_decay, config.augment, config.dtype)
         reduction = self.shared_options.penalty_reduction
         return (self.net, self.rule.static(), self.shared_options.site, reduction, self.source, shared)
+
+    def with_seed(self, seed: int) -> ResolvedRun:
+        """The same run with another seed: nothing else in it depends on the seed."""
+        return self if seed == self.config.seed else replace(self, config=replace(self.config, seed=seed))
+
+    @cached_property
+    def baselines(self) -> dict[str, ResolvedRun]:
+        """The runs this method is compared with: its own frozen baseline, backprop's frozen baseline, and backprop.
+
+        They have the same network, data and training settings. Empty for a frozen baseline itself.
+        """
+        if self.shared_options.shell != "none":
+            return {}
+        is_bp = self.config.method.name == "bp"
+        # A penalty does not change frozen blocks, so the frozen baseline is trained without one.
+        own = {**self.config.method.settings, "shell": "bp" if is_bp else "method"}
+        own |= {"penalty": 0.0, "penalty_reduction": "sum"}
+        method_shell = self._with_method(Spec(self.config.method.name, own))
+        is_plain_bp = self.method == "bp"
+        return {
+            "method_shell": method_shell,
+            "bp_shell": method_shell if is_plain_bp else self._with_method(Spec("bp", {"shell": "bp"})),
+            "bp": self if is_plain_bp else self._with_method(Spec("bp", {})),
+        }
+
+    def _with_method(self, method: Spec) -> ResolvedRun:
+        return resolve(replace(self.config, method=method), self.source)
 
     def _typed(self, leaves: Leaves) -> Leaves:
         return {name: leaf.to(self.dtype) for name, leaf in leaves.items()}
@@ -94,7 +127,7 @@ class ResolvedRun:
 def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRun:
     """Look every name up, check every setting, and fill in the defaults.
 
-    `own_data` is the user's own data set; it takes the place of the one the configuration names.
+    `own_data` is the user's own data set; it replaces the one that the configuration names.
     """
     source = own_data or _source(config.data)
     shape = {"input_shape": source.input_shape, "classes": source.classes}
@@ -132,9 +165,9 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
 
 def _source(spec: Spec) -> DataSource:
     if spec.name == tensors.TENSORS_NAME:
-        raise InputError("This run was trained on tensors that were handed over in Python. Hand them over again.")
-    made: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")
-    return made
+        raise InputError("This run was trained on tensors that were passed in Python. Pass them again as the data.")
+    source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")
+    return source
 
 
 def _method(spec: Spec) -> tuple[CreditRule, SharedOptions]:
@@ -156,7 +189,7 @@ def _method(spec: Spec) -> tuple[CreditRule, SharedOptions]:
         shared_options = replace(shared_options, shell="bp")
     if spec.name != "bp" and shared_options.shell == "bp":
         raise InputError(
-            f"shell=bp is the shell trained by backprop, whatever the method. Write 'bp:shell=bp' for it, "
-            f"or '{spec.name}:shell=method' for the shell trained by {spec.name}."
+            "shell=bp is backprop's frozen baseline, whatever the method. Write 'bp:shell=bp' for it, "
+            f"or '{spec.name}:shell=method' for the frozen baseline trained by {spec.name}."
         )
     return rule, shared_options

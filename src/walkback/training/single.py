@@ -1,4 +1,4 @@
-"""The plain driver: one model, one loop. The reference that the fleet is tested against."""
+"""The single driver: one model trained by a plain loop. The reference that the fleet is tested against."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ from walkback.training.step import StepSpec, step
 
 
 class Single(Driver):
+    """Trains one model, one eager step after the other."""
+
     def __init__(self, resolved: ResolvedRun, data: Dataset, device: torch.device):
         set_exact_arithmetic(device)
         self.resolved_runs = (resolved,)
         self.epoch = 0
-        self._recipe = resolved
+        self._resolved = resolved
         self._device = device
         self._spec = StepSpec.of(resolved)
         self._feed = Feed(data, resolved.config.batch, resolved.augment, resolved.dtype, device)
@@ -49,15 +51,15 @@ class Single(Driver):
         self._calibrate = Calibration(resolved, data, device) if resolved.net.buffers else None
 
     def warm_up(self) -> None:
-        """Nothing: each step is done as it comes."""
+        """No-op: steps run eagerly."""
 
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
         order = {name: values.to(self._device) for name, values in self._feed.order(self._seed, self.epoch).items()}
         totals: dict[str, torch.Tensor] = {}
         for index in range(self.steps_per_epoch):
             x, y = self._feed.take({name: values[index] for name, values in order.items()})
-            noise = {name: leaf.to(self._device) for name, leaf in self._recipe.noise(self.epoch, index).items()}
-            with matmul_precision(self._recipe):
+            noise = {name: leaf.to(self._device) for name, leaf in self._resolved.noise(self.epoch, index).items()}
+            with matmul_precision(self._resolved):
                 output = step(self._spec, self._params, self._state, self._knobs, x, y, noise)
                 self._update(output.gradients, output.own_gradients, self.epoch * self.steps_per_epoch + index)
             for name, value in output.logs.items():
@@ -67,27 +69,29 @@ class Single(Driver):
         return [{name: (total / self.steps_per_epoch).item() for name, total in totals.items()}]
 
     def _update(self, gradients: dict[str, torch.Tensor], own: dict[str, torch.Tensor], done: int) -> None:
-        rule = self._recipe.rule
-        rate = cosine(self._recipe.config.lr, done, self._total)
+        rule = self._resolved.rule
+        rate = cosine(self._resolved.config.lr, done, self._total)
         before = {n: leaf.clone() for n, leaf in self._params.items()} if rule.updates_state() else self._params
         self._optimiser.update(gradients, rate)
         if self._own_optimiser:
             self._own_optimiser.update(own, cosine(rule.own_lr, done, self._total))
         if rule.updates_state():
-            decay = torch.tensor(rate * self._recipe.config.weight_decay, dtype=self._recipe.dtype, device=self._device)
+            decay = torch.tensor(
+                rate * self._resolved.config.weight_decay, dtype=self._resolved.dtype, device=self._device
+            )
             copy_into(self._state, rule.after_update(self._state, before, self._params, decay))
 
     def test_accuracy(self) -> list[float]:
         self._set_buffers()
-        right = torch.zeros((), dtype=torch.int64, device=self._device)
+        correct = torch.zeros((), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
-                right += (self._recipe.net.forward(self._params, x).argmax(-1) == y).sum()
-        return [right.item() / len(self._test)]
+                correct += (self._resolved.net.forward(self._params, x).argmax(-1) == y).sum()
+        return [correct.item() / len(self._test)]
 
     def _set_buffers(self) -> None:
         if self._calibrate:
-            self._calibrate(self._params, self._recipe.net.statistics)
+            self._calibrate(self._params, self._resolved.net.statistics)
 
     def apply(self, function: ModelFunction, x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
         self._set_buffers()
@@ -113,4 +117,4 @@ class Single(Driver):
 
     @property
     def _seed(self) -> int:
-        return self._recipe.config.seed
+        return self._resolved.config.seed

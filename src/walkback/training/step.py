@@ -1,6 +1,6 @@
 """One training step of one model, as a pure function: trace -> credits -> local gradients.
 
-The drivers vmap it over models or call it as it is; they own the update, the data and the randomness.
+The drivers call it for one model or vmap it over models; they own the update, the data and the randomness.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from walkback.training.resolved_run import ResolvedRun
 
 @dataclass(frozen=True)
 class StepSpec:
-    """What is static in a step: the same for every model of a fleet."""
+    """The static part of a step: the same for every model of a fleet."""
 
     net: Network
     rule: CreditRule
     site: Literal["output", "input"]
     penalty_reduction: Literal["sum", "mean"]
     penalised: bool
-    """Whether any model has a penalty; where none has, its arithmetic is left out."""
+    """Whether any model has a penalty; if none has, the penalty is not computed."""
 
     @staticmethod
     def of(*resolved_runs: ResolvedRun) -> StepSpec:
@@ -42,7 +42,7 @@ class StepSpec:
 class StepOutput(NamedTuple):
     gradients: Leaves
     own_gradients: Leaves
-    """Gradients of the rule's own loss in its learned leaves."""
+    """Gradients of the rule's own loss with respect to its learned leaves."""
     logs: Leaves
     """0-d tensors, averaged over an epoch by the drivers."""
 
@@ -50,7 +50,7 @@ class StepOutput(NamedTuple):
 def step(
     spec: StepSpec, params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves
 ) -> StepOutput:
-    """Gradients for one model on one batch; `knobs` are its per-model numbers as 0-d tensors."""
+    """Gradients and logs of one model on one batch; `knobs` are its per-model numbers as 0-d tensors."""
     net = spec.net.in_training()
     rule = spec.rule.bind(part(knobs, "rule"))
     linears = rule.linears(net, state, noise)

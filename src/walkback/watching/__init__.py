@@ -1,4 +1,4 @@
-"""Watching a training that someone else runs: detectors every few steps, an early stop, and the card at the end.
+"""Watch a training loop of your own: measure every few steps, stop early, and write the audit card at the end.
 
-The journal and what reads it need no torch; libraries with trainers of their own are imported by who asks for them.
+The journal and its readers need no torch. Lightning, transformers and TensorBoard are imported only when they are used.
 """

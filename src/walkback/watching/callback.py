@@ -1,4 +1,4 @@
-"""What the callbacks of other libraries share: the watch is made when training starts."""
+"""Base of the Lightning and Hugging Face callbacks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from walkback.core.errors import InputError
 from walkback.watching.watch import Watch
 
 
-class Holder:
-    """Holds a watch's settings until there is a model to watch. `watch` is the watch, once training has started."""
+class CallbackBase:
+    """Keeps the settings of a `Watch` and makes it when training starts; then it is the attribute `watch`."""
 
     def __init__(self, eval_batches: Iterable[Any], every: int | None = 100, **settings: Any):
         super().__init__()
@@ -24,15 +24,15 @@ class Holder:
         self.watch = Watch(model, self._batches, start=step, **self._settings)
 
     def after_step(self, step: int, epoch: float | None) -> bool:
-        """Whether to stop. Batches whose gradients are only accumulated come with the same step again."""
+        """Pass a step to the watch; returns whether to stop. A repeated step (accumulated gradients) does nothing."""
         assert self.watch is not None
         return self.watch.step(step, epoch)
 
     def after_epoch(self, epoch: float | None) -> bool:
-        """Without a number of steps, the end of an epoch is the time to look."""
+        """Measure at the end of an epoch if `every` is None; return whether to stop."""
         assert self.watch is not None
         if self.watch.every is None:
-            self.watch.look(epoch)
+            self.watch.measure(epoch)
         return self.watch.should_stop
 
     def end(self) -> None:
@@ -40,8 +40,8 @@ class Holder:
             self.watch.finish()
 
 
-def base_of(modules: Sequence[str], name: str, extra: str) -> type:
-    """The library's own class that a callback must be a kind of."""
+def library_class(modules: Sequence[str], name: str, extra: str) -> type:
+    """The class `name` of the first module that can be imported; `extra` is the extra of walkback that installs it."""
     for module in modules:
         try:
             found: type = getattr(importlib.import_module(module), name)

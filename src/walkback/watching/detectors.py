@@ -1,4 +1,4 @@
-"""The detectors a watched training is held against, and which of them a row of numbers raises."""
+"""The detectors of a watched training, and which of them fail on a row of measurements."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 
 PAPERS_D2 = "D2@1024"
-"""D2 with the papers' floor as they measured it: 1e-7 in the mean loss of 1024 samples is 8e-7 in that of 128."""
+"""D2 with the papers' floor: 1e-7 for the mean loss of 1024 samples equals 8e-7 for that of 128."""
 DETECTOR_NAMES = ("D1", "D2", PAPERS_D2, "direction")
 
 Alarm = tuple[str, ...]
-"""Detectors that must be raised together."""
+"""Detectors that must fail in the same measurement to stop the training."""
 
 
 def flags_of(q: Quantities, t: DiagnosticThresholds) -> dict[str, Flag]:
-    """Each detector's flag, by the checks that judge a card."""
+    """The flag of each detector, computed by the checks that judge a card."""
     loose = replace(t, g_norm_floor=PAPERS_FACTOR * t.g_norm_floor)
-    asked = {"D1": ("d1", t), "D2": ("d2", t), PAPERS_D2: ("d2", loose), "direction": ("direction", t)}
-    return {name: CHECKS.get(check)(q, Evidence(), limits) for name, (check, limits) in asked.items()}
+    checks = {"D1": ("d1", t), "D2": ("d2", t), PAPERS_D2: ("d2", loose), "direction": ("direction", t)}
+    return {name: CHECKS.get(check)(q, Evidence(), limits) for name, (check, limits) in checks.items()}
 
 
 def raised_in(row: Mapping[str, Any], t: DiagnosticThresholds) -> list[str]:
-    """The detectors a row raises: as it says itself, or by its numbers where it only has those."""
+    """The detectors that fail in a row: by its flags, or by its values where it has no flags (a log of `train`)."""
     flags = row.get("flags")
     if isinstance(flags, Mapping):
         return [name for name in DETECTOR_NAMES if flags.get(name) == "raised"]
@@ -46,21 +46,21 @@ def raised_in(row: Mapping[str, Any], t: DiagnosticThresholds) -> list[str]:
     return [name for name in DETECTOR_NAMES if found[name]]
 
 
-def alarms(stop_on: str | Sequence[str | Sequence[str]]) -> tuple[Alarm, ...]:
-    """What a user gave to stop on: names, or groups of names that must be raised together."""
+def parse_alarms(stop_on: str | Sequence[str | Sequence[str]]) -> tuple[Alarm, ...]:
+    """Read `stop_on`: names of detectors, or groups of names that must fail together."""
     given = [stop_on] if isinstance(stop_on, str) else list(stop_on)
     found = tuple((item,) if isinstance(item, str) else tuple(item) for item in given)
     for alarm in found:
         if not alarm:
-            raise InputError("stop_on holds an empty group. Name the detectors that must be raised together.")
+            raise InputError("stop_on has an empty group. Name the detectors that must fail together.")
         for name in alarm:
             if name not in DETECTOR_NAMES:
                 raise unknown("detector", name, DETECTOR_NAMES)
     return found
 
 
-def first_of(rows: Sequence[Mapping[str, Any]], t: DiagnosticThresholds, unit: str) -> dict[str, int | None]:
-    """When each detector was first raised; None where it never was."""
+def first_alarms(rows: Sequence[Mapping[str, Any]], t: DiagnosticThresholds, unit: str) -> dict[str, int | None]:
+    """The step or epoch (`unit`) at which each detector first failed; None if it never did."""
     found: dict[str, int | None] = dict.fromkeys(DETECTOR_NAMES)
     for row in rows:
         for name in raised_in(row, t):

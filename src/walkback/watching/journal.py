@@ -1,11 +1,11 @@
-"""What a watched training leaves on disk while it runs.
+"""The files that a watched training writes while it runs.
 
-| file | what it holds |
+| file | content |
 |---|---|
-| `watch.json` | what is watched and how, status, when each detector first fired |
-| `watch.jsonl` | one line per look, append-only; a kill costs at most the line being written |
+| `watch.json` | the record: settings, status, when each detector first failed |
+| `watch.jsonl` | one line per measurement, append-only; a kill loses at most the line being written |
 
-The card (`report.json`, `report.html`, ...) is written beside them at the end.
+The card (`report.json`, `report.html`, ...) is written into the same folder at the end.
 """
 
 from __future__ import annotations
@@ -33,38 +33,41 @@ class Journal:
         self.folder = folder
         self.record: dict[str, Any] = {}
         self.rows: list[WatchRow] = []
-        """Those found on opening; later ones are only written."""
-        there = [name for name in (WATCH_RECORD, WATCH_LOG) if (folder / name).exists()]
-        if there and not resume:
+        """The rows found on opening; later rows are written to the file only."""
+        existing = [name for name in (WATCH_RECORD, WATCH_LOG) if (folder / name).exists()]
+        if existing and not resume:
             raise InputError(
-                f"{folder} holds a watched training already ({there[0]}). "
-                "Pass resume=True to go on with it, or choose another out=."
+                f"{folder} already contains a watched training ({existing[0]}). "
+                "Pass resume=True to continue it, or choose another out=."
             )
-        if there:
+        if existing:
             self.record, self.rows = read_record(folder), read_rows(folder)
 
     def start(self, facts: Mapping[str, Any], at: int) -> None:
-        """Begin, or go on after step `at`: what an interrupted training had seen later than that is forgotten."""
-        known = self.record.get("sample_hash")
-        if known is not None and known != facts["sample_hash"]:
+        """Begin, or continue after step `at`; rows of later steps, from an interrupted training, are dropped."""
+        recorded = self.record.get("sample_hash")
+        if recorded is not None and recorded != facts["sample_hash"]:
             raise InputError(
-                f"{self.folder} was watched on other evaluation samples, so its numbers could not be compared with new "
-                "ones. Give the same samples in the same order, or choose another out=."
+                f"{self.folder} was watched on other evaluation samples, so new values are not comparable with it. "
+                "Give the same samples in the same order, or choose another out=."
             )
         self.rows = [row for row in self.rows if row["step"] <= at]
         lines = "".join(_line(row) for row in self.rows)
         with friendly_os_errors(self.folder, "create"):
             self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / WATCH_LOG, lines.encode())
-        self.note({"format": _FORMAT, **facts, "status": "running", "reason": "", "pid": os.getpid(), "host": _host()})
+        self.update_record(
+            {"format": _FORMAT, **facts, "status": "running", "reason": "", "pid": os.getpid(), "host": _host()}
+        )
 
     def append(self, row: Mapping[str, Any]) -> None:
+        """Append a row to the log."""
         path = self.folder / WATCH_LOG
         with friendly_os_errors(path, "write"), path.open("ab") as file:
             file.write(_line(row).encode())
 
-    def note(self, facts: Mapping[str, Any]) -> None:
-        """Change the record; the file is replaced whole."""
+    def update_record(self, facts: Mapping[str, Any]) -> None:
+        """Update the record and replace its file atomically."""
         self.record |= facts
         text = json.dumps(self.record, indent=1, allow_nan=False) + "\n"
         write_atomic(self.folder / WATCH_RECORD, text.encode())
@@ -83,7 +86,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def read_rows(folder: Path) -> list[WatchRow]:
-    """Every whole line; one that a kill cut off is left out."""
+    """Every complete line of the log; a last line cut off by a kill is left out."""
     path = folder / WATCH_LOG
     with friendly_os_errors(path, "read"):
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
@@ -98,8 +101,8 @@ def read_rows(folder: Path) -> list[WatchRow]:
     return rows
 
 
-def is_alone(record: Mapping[str, Any]) -> bool:
-    """Whether the process that writes a journal has ended without saying so; of another machine this is not known."""
+def writer_has_died(record: Mapping[str, Any]) -> bool:
+    """Whether the process that writes the journal ended without closing it; False if it runs on another machine."""
     if record.get("status") != "running" or record.get("host") != _host():
         return False
     try:
@@ -111,12 +114,13 @@ def is_alone(record: Mapping[str, Any]) -> bool:
     return False
 
 
-def described(first: Mapping[str, int | None]) -> str:
-    """When each detector fired, in words."""
+def first_alarms_text(first: Mapping[str, int | None]) -> str:
+    """When each detector first failed, as text."""
     return ", ".join(f"{name} {'never' if step is None else f'at step {step}'}" for name, step in first.items())
 
 
-def joined_rows(alarms: Sequence[Sequence[str]]) -> list[str]:
+def alarm_names(alarms: Sequence[Sequence[str]]) -> list[str]:
+    """The alarms as text, such as `D1 and D2`."""
     return [" and ".join(alarm) for alarm in alarms]
 
 

@@ -1,4 +1,4 @@
-"""A watch's rows as TensorBoard scalars: `Watch(..., loggers=[TensorBoard(writer)])`."""
+"""Write the measurements of a watch to TensorBoard: `Watch(..., loggers=[TensorBoard(writer)])`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Protocol
 
 from walkback.core.errors import InputError
 
-SINGLE = ("growth", "grad_top", "direction", "eval_loss", "eval_acc")
+SCALARS = ("growth", "grad_top", "direction", "eval_loss", "eval_acc")
 _BY_LAYER = ("hidden", "grad", "cosine")
 
 
 class Writer(Protocol):
-    """A SummaryWriter, or anything else with its `add_scalar`."""
+    """A SummaryWriter, or any object with its `add_scalar`."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
 
 
 class TensorBoard:
-    """Hears rows and writes them as scalars; what could not be measured is left out."""
+    """A logger that writes each row as scalars; values that could not be measured are left out."""
 
     def __init__(self, writer: Writer | str | Path, prefix: str = "walkback"):
-        self._writer = _made(writer) if isinstance(writer, str | Path) else writer
+        self._writer = _open_writer(writer) if isinstance(writer, str | Path) else writer
         self._prefix = prefix
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        values: dict[str, Any] = {name: row.get(name) for name in SINGLE}
+        values: dict[str, Any] = {name: row.get(name) for name in SCALARS}
         for name in _BY_LAYER:
             values |= {f"{name}/{layer}": value for layer, value in enumerate(row.get(name) or ())}
         flags = row.get("flags") or {}
@@ -36,7 +36,7 @@ class TensorBoard:
                 self._writer.add_scalar(f"{self._prefix}/{name}", value, row["step"])
 
 
-def _made(folder: str | Path) -> Writer:
+def _open_writer(folder: str | Path) -> Writer:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

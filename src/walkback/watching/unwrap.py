@@ -1,4 +1,4 @@
-"""What stands between a model and its measurement in other people's training loops: wrappers and other processes."""
+"""Handle wrapped models and distributed processes in foreign training loops."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import nn
 from walkback.measure.discovery import unwrap
 
 PATCHED = "_original_forward"
-"""Where Accelerate keeps a model's own forward when it puts one in its place that runs under autocast."""
+"""The attribute in which Accelerate keeps the original forward of a model that it patches to run under autocast."""
 
 
 @contextmanager
-def as_written(model: nn.Module) -> Iterator[None]:
-    """Let a model run its class's own forward; what was put in its place comes back afterwards."""
+def original_forward(model: nn.Module) -> Iterator[None]:
+    """Inside the context the model runs the forward of its class; a patched forward is restored afterwards."""
     bare, _ = unwrap(model)
     patched = bare.__dict__.pop("forward", None) if PATCHED in bare.__dict__ else None
     try:
@@ -26,19 +26,19 @@ def as_written(model: nn.Module) -> Iterator[None]:
             bare.__dict__["forward"] = patched
 
 
-def is_first() -> bool:
-    """Whether this is the process that looks and writes."""
-    return not _is_shared() or dist.get_rank() == 0
+def is_rank_zero() -> bool:
+    """Whether this process measures and writes: rank 0, or the only process."""
+    return not _is_distributed() or dist.get_rank() == 0
 
 
-def said_by_first(word: str) -> str:
-    """What the first process says, in all of them."""
-    if not _is_shared():
-        return word
-    said = [word]
-    dist.broadcast_object_list(said, src=0)
-    return said[0]
+def broadcast_from_rank_zero(text: str) -> str:
+    """The text that rank 0 passed, in all processes."""
+    if not _is_distributed():
+        return text
+    texts = [text]
+    dist.broadcast_object_list(texts, src=0)
+    return texts[0]
 
 
-def _is_shared() -> bool:
+def _is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

@@ -1,4 +1,4 @@
-"""Watch a model while someone else trains it: look every few steps, keep a journal, stop early, write the card.
+"""Watch a model in a training loop of your own: measure every few steps, log, stop early, write the card.
 
     watch = walkback.Watch(model, eval_batches, every=100, stop_on=["D2"])
     for x, y in loader:
@@ -8,11 +8,12 @@
             break
     watch.finish()
 
-Training is not disturbed: weights, gradients, buffers, modes and random streams are as they would be without it.
+Training is not disturbed: weights, gradients, buffers, modes and random streams are the same as without a watch.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,38 +29,39 @@ from walkback.auditing.diagnose_model import diagnose_model
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.core.settings import convert, require_at_least
+from walkback.judge.card_part import finite
 from walkback.judge.editions import edition
 from walkback.judge.evidence import Evidence
-from walkback.judge.flag import Flag, finite
+from walkback.judge.flag import Flag
 from walkback.judge.options import JudgeOptions
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detector_readings import DetectorReading
 from walkback.measure.discovery import Blocks, subject_of
-from walkback.measure.foreign import ForeignSubject, StepFn
 from walkback.measure.inputs import regroup
-from walkback.measure.restore import left_as_found
+from walkback.measure.module_subject import ModuleSubject, StepFn
+from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import Pool, measure
 from walkback.measure.subject import CreditFunction
 from walkback.runs.provenance import provenance
-from walkback.watching.detectors import alarms, first_of, flags_of, raised_in
-from walkback.watching.journal import Journal, WatchRow, described, joined_rows
-from walkback.watching.unwrap import as_written, is_first, said_by_first
+from walkback.watching.detectors import first_alarms, flags_of, parse_alarms, raised_in
+from walkback.watching.journal import Journal, WatchRow, alarm_names, first_alarms_text
+from walkback.watching.unwrap import broadcast_from_rank_zero, is_rank_zero, original_forward
 
 Logger = Callable[[Mapping[str, Any]], None]
-"""Hears each row as it is written."""
+"""A function that is called with each row as it is written."""
 
 
 class Watch:
-    """Detectors on a model in training.
+    """Measures a model while it is trained.
 
-    `eval_batches` are read once and kept: (x, y) pairs, at least 8 groups of 128 samples, as `diagnose` takes them.
-    A look is taken at the start and then every `every` steps (None: only where `look` is called). `stop_on` names
-    detectors (D1, D2, D2@1024, direction) any of which stops the training; a tuple in it stands for several raised in
-    the same look. The journal and the card go into the folder `out`; `resume` goes on with one that is there, after
-    step `start` where training was resumed from an earlier checkpoint. `loggers` are called with each row.
-    Where training is distributed, make one in every process: the first looks and writes, all stop together.
+    `eval_batches` are read once and kept: (x, y) pairs, at least 8 groups of 128 samples, as in `diagnose`. The model
+    is measured at the start and then every `every` steps (None: only when `measure` is called). `stop_on` names
+    detectors (D1, D2, D2@1024, direction); the training stops when one of them fails, or all of a tuple of them in the
+    same measurement. The journal and the card are written into the folder `out`; `resume` continues an existing
+    journal, after step `start` if training was resumed from an earlier checkpoint. `loggers` are called with each row.
+    In distributed training, make a watch in every process: rank 0 measures and writes, and all stop together.
     """
 
     def __init__(
@@ -89,25 +91,25 @@ class Watch:
         self.out = Path(out)
         self.should_stop = False
         self.report: DiagnosticReport | None = None
-        """The card, once the training was stopped or finished."""
+        """The card, after the training was stopped or finished."""
         self._model = model
-        self._subject: ForeignSubject | None = None
+        self._subject: ModuleSubject | None = None
         self._thresholds, self._protocol = thresholds or DiagnosticThresholds(), protocol
-        self._alarms = alarms(stop_on)
-        self._how: dict[str, Any] = {"blocks": blocks, "pool": pool, "step_fn": step_fn, "credit": credit}
+        self._alarms = parse_alarms(stop_on)
+        self._measure_options: dict[str, Any] = {"blocks": blocks, "pool": pool, "step_fn": step_fn, "credit": credit}
         self._name, self._loggers, self._is_over = method_name, tuple(loggers), False
-        self._leads = is_first()
+        self._is_rank_zero = is_rank_zero()
         self.steps = start or 0
         """Optimiser steps done so far."""
-        self.first: dict[str, int | None] = first_of([], self._thresholds, "step")
-        """The step at which each detector was first raised."""
-        if self._leads:
-            self._open(eval_batches, resume, start)
+        self.first: dict[str, int | None] = first_alarms([], self._thresholds, "step")
+        """The step at which each detector first failed."""
+        if self._is_rank_zero:
+            self._start_journal(eval_batches, resume, start)
 
     def step(self, step: int | None = None, epoch: float | None = None) -> bool:
-        """Tell that an optimiser step was done (the `step`-th of the training, or the next); look where it is time.
+        """Call after each optimiser step; measures when it is time and returns whether to stop.
 
-        Returns whether to stop.
+        `step` is the number of steps done in the whole training (default: one more than at the last call).
         """
         now = self.steps + 1 if step is None else step
         if now < self.steps:
@@ -117,29 +119,33 @@ class Watch:
         is_due = self.every is not None and now // self.every > self.steps // self.every
         self.steps = now
         if is_due:
-            self.look(epoch)
+            self.measure(epoch)
         return self.should_stop
 
-    def look(self, epoch: float | None = None) -> WatchRow | None:
-        """Look now, whatever the step; returns the journal's new row (None once the watch is over)."""
+    def measure(self, epoch: float | None = None) -> WatchRow | None:
+        """Measure now, at any step; returns the new row of the journal (None after the end of the watch)."""
         if self._is_over:
             return None
-        row = self._seen(epoch) if self._leads else None
+        row = self._measure_or_problem(epoch) if self._is_rank_zero else None
         if row is not None:
-            self._keep(row)
-        alarm = said_by_first(self._alarm(row) if row is not None else "")
+            self._record_row(row)
+        alarm = broadcast_from_rank_zero(self._triggered_alarm(row) if row is not None else "")
         if alarm:
             self.should_stop = True
             self._end("stopped", f"stopped at step {self.steps} by {alarm}", Evidence())
         return row
 
+    def look(self, epoch: float | None = None) -> WatchRow | None:
+        """The same as `measure`, by its older name."""
+        return self.measure(epoch)
+
     def finish(
         self, headline_acc: Any = None, frozen_baseline_acc: Any = None, bp_acc: Any = None
     ) -> DiagnosticReport | None:
-        """Take the full measurement with its float64 replay and write the card; once stopped, the card of the stop.
+        """Take the full measurement with its float64 replay and write the card; after a stop, return the stop's card.
 
-        Accuracies are those `diagnose` takes. None in all but the first process of a distributed training, and, with a
-        warning, where the model cannot be measured any more.
+        Accuracies are those of `diagnose`. Returns None on ranks other than 0 and, with a warning, if the model can no
+        longer be measured.
         """
         evidence = Evidence.of(headline_acc, frozen_baseline_acc, bp_acc)
         if not self._is_over:
@@ -147,9 +153,9 @@ class Watch:
         return self.report
 
     def interrupt(self, why: str = "interrupted") -> None:
-        """Close the journal without a card: training was broken off."""
-        if self._leads and not self._is_over:
-            self._journal.note({"status": "interrupted", "reason": f"{why} after step {self.steps}"})
+        """Close the journal without a card, because training was interrupted."""
+        if self._is_rank_zero and not self._is_over:
+            self._journal.update_record({"status": "interrupted", "reason": f"{why} after step {self.steps}"})
         self._is_over = True
 
     def __enter__(self) -> Watch:
@@ -163,19 +169,19 @@ class Watch:
         else:
             self.interrupt(kind.__name__)
 
-    def _open(self, eval_batches: Iterable[Any], resume: bool, start: int | None) -> None:
+    def _start_journal(self, eval_batches: Iterable[Any], resume: bool, start: int | None) -> None:
         self._journal = Journal(self.out, resume)
         rows = self._journal.rows
         self.steps = start if start is not None else rows[-1]["step"] if rows else 0
-        # A loader draws from the random streams when it is read.
-        with left_as_found(self._model):
+        # Reading a loader draws from the random streams.
+        with measurement_mode(self._model):
             self._groups = regroup(eval_batches)
-        row = self._measured(None)  # Whatever is wrong with the model or the samples is said now, before training.
+        row = self._measure_row(None)  # Raises now, before training, if the model or the samples cannot be measured.
         self._journal.start(self._facts(), self.steps)
         kept = self._journal.rows
-        self.first = first_of(kept, self._thresholds, "step")
+        self.first = first_alarms(kept, self._thresholds, "step")
         if not kept or kept[-1]["step"] < self.steps:
-            self._keep(row)
+            self._record_row(row)
 
     def _facts(self) -> dict[str, Any]:
         assert self._subject is not None
@@ -183,7 +189,7 @@ class Watch:
             "method": self._name,
             "model": type(self._model).__name__,
             "every": self.every,
-            "stop_on": joined_rows(self._alarms),
+            "stop_on": alarm_names(self._alarms),
             "protocol": self._protocol,
             "thresholds": asdict(self._thresholds),
             "found": list(self._subject.found),
@@ -191,58 +197,58 @@ class Watch:
             **provenance(self._subject.device, ()),
         }
 
-    def _seen(self, epoch: float | None) -> WatchRow:
-        """A row of numbers; a model that cannot be measured any more gives one that says why, and trains on."""
+    def _measure_or_problem(self, epoch: float | None) -> WatchRow:
+        """A row of measurements, or of the reason why the model can no longer be measured; training continues."""
         try:
-            return self._measured(epoch)
+            return self._measure_row(epoch)
         except (InputError, torch.OutOfMemoryError) as error:
             return {"step": self.steps, "epoch": epoch, "flags": {}, "problem": str(error)}
 
-    def _measured(self, epoch: float | None) -> WatchRow:
-        began = time.perf_counter()
-        with as_written(self._model), left_as_found(self._model):
+    def _measure_row(self, epoch: float | None) -> WatchRow:
+        began, options = time.perf_counter(), self._measure_options
+        with original_forward(self._model), measurement_mode(self._model):
             subject = self._as_subject()
-            taken = measure(subject, self._groups, credit=self._how["credit"], pool=self._how["pool"], replay=False)
-        q = quantities(taken, self._thresholds)
-        row = _row(self.steps, epoch, q, flags_of(q, self._thresholds), taken)
+            measurements = measure(subject, self._groups, credit=options["credit"], pool=options["pool"], replay=False)
+        q = quantities(measurements, self._thresholds)
+        row = _row(self.steps, epoch, q, flags_of(q, self._thresholds), measurements)
         return {**row, "seconds": round(time.perf_counter() - began, 4)}
 
-    def _as_subject(self) -> ForeignSubject:
-        """The blocks are found once; again only after the model was moved or cast."""
+    def _as_subject(self) -> ModuleSubject:
+        """The model with its blocks, found once, and again after the model was moved or cast."""
         first = next((p for p in self._model.parameters() if p.is_floating_point()), None)
         known = self._subject
         if known is None or first is None or (first.dtype, first.device) != (known.dtype, known.device):
-            how = self._how
-            self._subject = known = subject_of(self._model, how["blocks"], *self._groups[0], how["step_fn"])
+            options = self._measure_options
+            self._subject = known = subject_of(self._model, options["blocks"], *self._groups[0], options["step_fn"])
         return known
 
-    def _keep(self, row: WatchRow) -> None:
+    def _record_row(self, row: WatchRow) -> None:
         self._journal.append(row)
         for name in raised_in(row, self._thresholds):
             if self.first[name] is None:
                 self.first[name] = self.steps
-                self._journal.note({"first": self.first})
+                self._journal.update_record({"first": self.first})
         for logger in self._loggers:
             logger(row)
 
-    def _alarm(self, row: WatchRow) -> str:
-        """The detectors to stop on that this row raises together; empty where there are none."""
+    def _triggered_alarm(self, row: WatchRow) -> str:
+        """The first alarm of `stop_on` whose detectors all fail in this row; empty if there is none."""
         raised = raised_in(row, self._thresholds)
         return next((" and ".join(alarm) for alarm in self._alarms if set(alarm) <= set(raised)), "")
 
     def _end(self, status: str, reason: str, evidence: Evidence) -> None:
         self._is_over = True
-        if not self._leads:
+        if not self._is_rank_zero:
             return
-        how = "when asked to" if self.every is None else f"every {self.every} steps"
-        notes = f"Watched {how}; {reason}. First raised: {described(self.first)}."
+        how = "on request" if self.every is None else f"every {self.every} steps"
+        notes = f"Watched {how}; {reason}. First raised: {first_alarms_text(self.first)}."
         accuracies: dict[str, Any] = {
             "headline_acc": evidence.headline_acc,
             "frozen_baseline_acc": evidence.frozen,
             "bp_acc": evidence.bp_acc,
         }
         try:
-            with as_written(self._model):
+            with original_forward(self._model):
                 self.report = diagnose_model(
                     self._model,
                     self._groups,
@@ -250,27 +256,30 @@ class Watch:
                     JudgeOptions(self._thresholds, self._protocol),
                     method_name=self._name,
                     notes=notes,
-                    **self._how,
+                    **self._measure_options,
                 )
         except InputError as error:
-            # A trained model is worth more than its card: whoever trains goes on.
-            self._journal.note({"status": "failed", "reason": f"{reason}; no card: {error}", "first": self.first})
+            # The trained model must not be lost because the card failed: warn instead of raising.
+            self._journal.update_record(
+                {"status": "failed", "reason": f"{reason}; no card: {error}", "first": self.first}
+            )
             warnings.warn(f"walkback wrote no card: {error}", stacklevel=3)
             return
         self.report.save(self.out)
-        self._journal.note({"status": status, "reason": reason, "verdict": self.report.verdict, "first": self.first})
+        self._journal.update_record(
+            {"status": status, "reason": reason, "verdict": self.report.verdict, "first": self.first}
+        )
 
 
 def _row(step: int, epoch: float | None, q: Quantities, flags: Mapping[str, Flag], m: Measurements) -> WatchRow:
-    """One line of the journal, in the names of a run's own training log; what is not finite is null."""
-    nothing = float("nan")
+    """One row of the journal, with the keys of a run's training log; values that are not finite are None."""
     reading = DetectorReading(
-        growth=_known(flags["D1"].value, nothing),
-        grad_top=_known(flags["D2"].value, nothing),
-        direction=_known(flags["direction"].value, nothing),
-        hidden=tuple(_known(layer.hidden_norm.value, nothing) for layer in q.layers),
-        grad=tuple(_known(layer.grad_norm_128.value, nothing) for layer in q.layers),
-        cosine=tuple(_known(layer.credit.cos.value, nothing) for layer in q.layers if layer.credit),
+        growth=_or_nan(flags["D1"].value),
+        grad_top=_or_nan(flags["D2"].value),
+        direction=_or_nan(flags["direction"].value),
+        hidden=tuple(_or_nan(layer.hidden_norm.value) for layer in q.layers),
+        grad=tuple(_or_nan(layer.grad_norm_128.value) for layer in q.layers),
+        cosine=tuple(_or_nan(layer.credit.cos.value) for layer in q.layers if layer.credit),
     )
     loss, correct = m.get("loss"), m.get("correct")
     numbers = {
@@ -287,5 +296,5 @@ def _row(step: int, epoch: float | None, q: Quantities, flags: Mapping[str, Flag
     }
 
 
-def _known(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,10 +1,10 @@
-"""Write the page that sets our stored results beside every figure the papers print.
+"""Write the page that compares our stored results with every figure the papers print.
 
 example: walkback reproduction --results results/paper --out docs/reproduction.md
          walkback reproduction --results results/paper --out docs/reproduction.md --check
 
 RESULTS is the folder of `walkback study all --scale paper --out RESULTS`. Nothing is trained or measured: figures whose
-runs are not there are written as not measured. --check writes nothing and exits with 1 where the page would change.
+runs are missing are written as not measured. --check writes nothing and exits with 1 if the page would change.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from walkback.core.errors import EXIT_DONE, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results", type=Path, default=Path("results/paper"), help="folder of conducted studies")
+    parser.add_argument("--results", type=Path, default=Path("results/paper"), help="folder of the studies' results")
     parser.add_argument("--scale", choices=("smoke", "paper"), default="paper", help="the scale of those studies")
     parser.add_argument("--out", type=Path, default=Path("docs/reproduction.md"), help="the page to write")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="only check whether the page is up to date")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row; write nothing")
 
 
@@ -40,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
     from walkback_papers.results import Results
     from walkback_papers.scale import scale_of
 
-    found = reproduce_figures(Results(runs), scale_of(args.scale))
+    reproduction = reproduce_figures(Results(runs), scale_of(args.scale))
     if args.json:
-        for row in found.rows:
+        for row in reproduction.rows:
             print(json.dumps(row.to_json(), allow_nan=False))
         return EXIT_DONE
-    code = update_pages({args.out: page(found, args.results, args.out)}, check=args.check)
+    code = update_pages({args.out: page(reproduction, args.results, args.out)}, check=args.check)
     if not args.check:
-        print(summary(found.rows))
+        print(summary(reproduction.rows))
     return code

@@ -1,16 +1,16 @@
-"""Carry out experiments of the papers, or our own, and render their tables and figures.
+"""Run experiments of the papers, or our own, and write their tables and figures.
 
 example: walkback study primary-audit --scale smoke --out studies
          walkback study all --scale paper --data-root data --out studies
          walkback study all --scale paper --out studies --publish results/paper
 
-Runs lie in OUT/runs and are shared: what several studies need is trained and measured once. The same command goes on
-after an interruption. --render tells studies again from what is stored: no model is read, nothing is measured.
+Runs are in OUT/runs and are shared: what several studies need is trained and measured once. The same command resumes
+after an interruption. --render writes the pages again from stored results: no model is read, nothing is measured.
 
---publish copies what these studies rest on from OUT to FOLDER, small enough for version control: records, logs and
-rounded measurements, no weights; and tells the studies there from the copy. Nothing is trained, and nothing is written
-where a run is not finished and measured. A second time only what has changed is written. What else is in FOLDER stays;
-runs there that no study needs any more are named, not removed.
+--publish copies the results of these studies from OUT to FOLDER, small enough for version control: records, logs and
+rounded measurements, no weights; and writes the pages there from the copy. Nothing is trained, and nothing is written
+if a run is not finished and measured. A second time only what has changed is written. Other files in FOLDER are kept;
+runs there that no study needs any more are listed, not removed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 
 ON_A_GPU, CORES_EACH = 4, 4
-"""Processes that share a GPU: one trains while the others compile, for which each wants some cores."""
-_FEW = 4
-"""Studies that one process tells about as soon as others have started."""
+"""Processes that share a GPU, and CPU cores for each: one trains while the others compile on the CPU."""
+_ONE_PROCESS_STUDIES = 4
+"""Up to this many studies, writing the reports in one process is as fast as starting others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="studies (`walkback ls studies`), or all")
     parser.add_argument("--scale", choices=("smoke", "paper"), default="smoke", help="embedded task, or real data")
     parser.add_argument("--out", type=Path, default=Path("studies"), help="folder for runs and pages")
-    parser.add_argument("--render", action="store_true", help="tell from stored results alone")
+    parser.add_argument("--render", action="store_true", help="write the pages from stored results alone")
     parser.add_argument("--publish", type=Path, metavar="FOLDER", help="copy finished results to FOLDER, rounded")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--max-seconds", type=float, help="stop at the first checkpoint after this long")
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.publish is not None:
         return _publish(args, studies, scale)
     if args.render:
-        return _print(args, write_reports(studies, scale, args.out, _tellers(args, studies)), args.out)
+        return _print(args, write_reports(studies, scale, args.out, _report_processes(args, studies)), args.out)
     options = TrainOptions(
         out=args.out,
         device=args.device,
@@ -89,25 +89,25 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args, studies, scale, options)
     bar = ProgressBar(quiet=args.quiet or args.json)
     try:
-        done = run_studies(studies, scale, options, bar, _settling(args))
+        done = run_studies(studies, scale, options, bar, _run_completer(args))
     finally:
         bar.close()
     if done.unfinished:
         what = "measurements are missing" if done.unfinished == done.unmeasured else "runs are unfinished"
-        print(f"walkback: {done.unfinished} {what}; the same command goes on.", file=sys.stderr)
+        print(f"walkback: {done.unfinished} {what}; run the same command again to continue.", file=sys.stderr)
         return EXIT_UNFINISHED
     return _print(args, done.study_reports, args.out)
 
 
-def _tellers(args: argparse.Namespace, studies: Mapping[str, Study]) -> int:
-    """Processes to tell studies in: starting one takes as long as telling a few."""
+def _report_processes(args: argparse.Namespace, studies: Mapping[str, Study]) -> int:
+    """Number of processes that write reports: starting one takes as long as writing a few."""
     from walkback.core.machine import cores
 
-    return (args.processes or cores()) if len(studies) > _FEW else 1
+    return (args.processes or cores()) if len(studies) > _ONE_PROCESS_STUDIES else 1
 
 
-def _settling(args: argparse.Namespace) -> RunCompleter:
-    """Here where one process is enough, and otherwise in several."""
+def _run_completer(args: argparse.Namespace) -> RunCompleter:
+    """Trains and measures in this process if one is enough, otherwise in several."""
     from walkback_papers.run_studies import complete_runs
 
     workers = _workers(args)
@@ -122,11 +122,11 @@ def _settling(args: argparse.Namespace) -> RunCompleter:
 def _workers(args: argparse.Namespace) -> Workers:
     from walkback.core.machine import cores
     from walkback.runs.train_runs import choose_device
-    from walkback.sweeping.executor import threads
+    from walkback.sweeping.executor import worker_threads
     from walkback.training.planning.load_balance import Workers
 
     is_gpu = choose_device(args.device).type == "cuda"
-    usual = min(ON_A_GPU, cores() // CORES_EACH) if is_gpu else cores() // threads()
+    usual = min(ON_A_GPU, cores() // CORES_EACH) if is_gpu else cores() // worker_threads()
     return Workers(args.processes or max(1, usual), in_turns=is_gpu)
 
 
@@ -138,19 +138,19 @@ def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
     if groups or args.json:
         print_plan(groups, args.json, _workers(args))
     if done and not args.json:
-        print(f"{done} more are trained already." if groups else f"All {done} runs are trained already.")
+        print(f"{done} more runs are trained already." if groups else f"All {done} runs are trained already.")
     return EXIT_DONE
 
 
 def _publish(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale) -> int:
     from walkback_papers.publish import publish
 
-    done = publish(studies, scale, args.out, args.publish, processes=_tellers(args, studies))
+    done = publish(studies, scale, args.out, args.publish, processes=_report_processes(args, studies))
     _print(args, done.study_reports, args.publish)
     if not args.json:
         print(f"{done.runs} runs in {args.publish}, {done.written} of them new or changed.")
-    if done.strays:
-        print(f"walkback: no study needs these runs in {args.publish}: {', '.join(done.strays)}", file=sys.stderr)
+    if done.unused_runs:
+        print(f"walkback: no study needs these runs in {args.publish}: {', '.join(done.unused_runs)}", file=sys.stderr)
     return EXIT_DONE
 
 
@@ -161,6 +161,6 @@ def _print(args: argparse.Namespace, study_reports: Sequence[StudyReport], folde
             continue
         print(f"{study_report.name}: {study_report.question}")
         for finding in study_report.findings:
-            print(f"  {finding.word}: {finding.claim} {finding.said}")
+            print(f"  {finding.word}: {finding.claim} {finding.details}")
         print(f"  {folder / study_report.name / 'index.html'}")
     return EXIT_DONE

@@ -1,1 +1,1 @@
-"""The papers' figures as data, how ours are found in stored results, and the page that sets one beside the other."""
+"""The papers' figures as data, our values for them from stored results, and the page that compares the two."""

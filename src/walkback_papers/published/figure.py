@@ -1,4 +1,4 @@
-"""Published figures: one TOML file for each section of the papers' results, read into plain values."""
+"""Published figures, read from TOML files: one file for each section of the papers' results."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ SOURCES = {
     "spec": "our reading of them",
 }
 REFERENCE_BATCH = 128
-"""The batch that gradients are quoted for here."""
+"""The batch size for which gradient norms are quoted here."""
 
 
 @dataclass(frozen=True)
-class Ask:
-    """How ours is found in stored results: a quantity by its name (`quantities.QUANTITIES`), and of which runs."""
+class FigureQuery:
+    """How our value is read from stored results: the quantity's name (`quantities.QUANTITIES`) and the runs."""
 
     quantity: str
     ours: str = ""
-    """The method by the name that tables show, or `DFA shell`, `BP shell`."""
+    """The method by the name that tables show; `DFA shell` and `BP shell` are frozen baselines."""
     place: str = "resmlp"
     epochs: str = "full"
     penalty: float = 0.0
     layer: int = -1
     epoch: int | None = None
-    """After this epoch, where the end is not meant."""
+    """Measured after this epoch; None for the end of training."""
     over: str = ""
-    """The other side of a margin, gain or ratio: a method's name."""
+    """The method that a margin, gain or ratio is taken over."""
     over_place: str = ""
     over_penalty: float = 0.0
     methods: tuple[str, ...] = ()
-    """What is ranked or counted; of a gap, the healthy ones."""
+    """The methods that are ranked or counted; for a gap, the healthy ones."""
     others: tuple[str, ...] = ()
-    """Of a gap, the degenerate ones."""
+    """For a gap, the degenerate methods."""
     places: tuple[str, ...] = ()
     check: str = ""
     edition: str = "three"
@@ -59,7 +59,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """One published figure."""
+    """One number or word that a paper prints, and how it is compared with ours."""
 
     id: str
     what: str
@@ -67,41 +67,41 @@ class PublishedFigure:
     text: str
     """As printed."""
     kind: str
-    """How it is compared and shown (`agree.KINDS`)."""
-    ask: Ask
+    """How it is compared and formatted (`agree.FIGURE_KINDS`)."""
+    query: FigureQuery
     study: str
     """The study whose runs it needs."""
     means: str = ""
-    """The word of ours that says the same, where a word is printed."""
+    """Our equivalent of a printed word."""
     batch: int | None = None
-    """Of a gradient: the batch whose mean loss it is of."""
+    """For a gradient norm: the size of the batch whose mean loss is differentiated."""
     is_batch_stated: bool = True
-    """Whether it is sure: by a second figure, or by the README's code."""
+    """Whether the batch is known: from a second figure or from the README's code."""
     each: bool = False
-    """Whether the papers print one for each seed."""
+    """Whether the papers print one value per seed."""
     draws: int = 1
-    """The printed ± is over so many draws, not over seeds."""
+    """If the printed ± is over draws rather than seeds, the number of draws."""
     calibration: str = ""
-    """The choice of our recipe that was fitted to this figure; or `taken over` of a setting."""
+    """The choice of our recipe that was fitted to this figure; `taken over` for a setting."""
     missing: str = ""
-    """Why nothing of ours stands beside it, where nothing can."""
+    """Why there is no value of ours, if there cannot be one."""
     note: str = ""
-    """What to know of how the two are compared."""
+    """A remark on how the two are compared."""
     tested: str = ""
-    """What was tested to explain a difference, or what else is known of it."""
+    """What was tested to explain a difference, or is known about it."""
     variants: tuple[str, ...] = ()
-    """Variants of the study `sensitivity` that may explain it: they are set beside it where it differs."""
+    """Variants of the study `sensitivity` that may explain a difference; shown where the figure differs."""
     twin: str = ""
-    """The id of the same figure in the other gradient convention."""
+    """The id of the same figure printed for the other batch size."""
 
     @property
     def word(self) -> str:
-        """What ours must say to agree, where a word is printed."""
+        """The word that ours must equal, if a word is printed."""
         return self.means or self.text
 
     @property
     def printed(self) -> Printed | None:
-        """The number to compare with, gradients @128; None where words are printed."""
+        """The number to compare with, gradients @128; None if a word is printed."""
         if FIGURE_KINDS[self.kind].by == "words" or self.text == "never":
             return None
         found = parse(self.text)
@@ -109,7 +109,7 @@ class PublishedFigure:
 
     @property
     def convention(self) -> str:
-        """The batch of a gradient norm; none is printed, so that of 1024 is always inferred."""
+        """The batch size of a gradient norm, as shown; the papers print none, so 1024 is always inferred."""
         if self.batch is None:
             return ""
         sure = "" if self.is_batch_stated and self.batch == REFERENCE_BATCH else " (inferred)"
@@ -126,11 +126,11 @@ class FigureSection:
     notes: tuple[str, ...] = ()
 
 
-_ASK = {f.name for f in fields(Ask)}
-_FIGURE = {f.name for f in fields(PublishedFigure)} - {"ask"}
-_KEYS = _FIGURE | _ASK
-_LISTED = {"ours": "ours:", "over": "over"}
-"""Keys of which several values may be given, with the word that tells their figures apart."""
+_QUERY_KEYS = {f.name for f in fields(FigureQuery)}
+_FIGURE_KEYS = {f.name for f in fields(PublishedFigure)} - {"query"}
+_KEYS = _FIGURE_KEYS | _QUERY_KEYS
+_LIST_KEYS = {"ours": "ours:", "over": "over"}
+"""Keys that may have several values, with the word that distinguishes the resulting figures."""
 
 
 @cache
@@ -142,44 +142,47 @@ def sections() -> tuple[FigureSection, ...]:
 
 
 def figures() -> dict[str, PublishedFigure]:
-    """All of them, by id."""
+    """All published figures, by id."""
     return {figure.id: figure for section in sections() for figure in section.figures}
 
 
 def _section(file: str, given: Mapping[str, Any]) -> FigureSection:
     name = file.removesuffix(".toml").partition("_")[2].replace("_", "-")
-    made: list[PublishedFigure] = []
+    found: list[PublishedFigure] = []
     for group in given["group"]:
         shared = given.get("shared", {}) | {key: value for key, value in group.items() if key != "printed"}
         for printed in group["printed"]:
-            made += _figures(name, shared, printed)
-    return FigureSection(name, given["title"], tuple(made), tuple(given.get("notes", ())))
+            found += _figures(name, shared, printed)
+    return FigureSection(name, given["title"], tuple(found), tuple(given.get("notes", ())))
 
 
 def _figures(section: str, shared: Mapping[str, Any], printed: Mapping[str, Any]) -> Iterator[PublishedFigure]:
-    """One figure, or one for each of several things of ours that may stand beside it, or that it may be over."""
-    whole: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) and key not in _LISTED else v for key, v in {**shared, **printed}.items()
+    """The figures of one printed value: one for each combination of listed methods of ours and baselines."""
+    given: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) and key not in _LIST_KEYS else v
+        for key, v in {**shared, **printed}.items()
     }
-    for key in whole:
+    for key in given:
         if key not in _KEYS:
             raise unknown(f"key of a published figure in {section}", key, _KEYS)
-    if whole["kind"] not in FIGURE_KINDS:
-        raise unknown("kind of figure", whole["kind"], FIGURE_KINDS)
-    if whole["source"] not in SOURCES:
-        raise unknown("source", whole["source"], SOURCES)
-    base = whole.pop("id")
-    listed = [value if isinstance(value := whole.pop(key, ""), list) else [value] for key in _LISTED]
+    if given["kind"] not in FIGURE_KINDS:
+        raise unknown("kind of figure", given["kind"], FIGURE_KINDS)
+    if given["source"] not in SOURCES:
+        raise unknown("source", given["source"], SOURCES)
+    base = given.pop("id")
+    listed = [value if isinstance(value := given.pop(key, ""), list) else [value] for key in _LIST_KEYS]
     for name, over in product(*listed):
-        ask = {key: value for key, value in whole.items() if key in _ASK} | {"over": over}
-        rest = {key: value for key, value in whole.items() if key in _FIGURE}
-        end = ""
-        for word, value, values in zip(_LISTED.values(), (name, over), listed, strict=True):
+        query = {key: value for key, value in given.items() if key in _QUERY_KEYS} | {"over": over}
+        rest = {key: value for key, value in given.items() if key in _FIGURE_KEYS}
+        id_suffix = ""
+        for word, value, values in zip(_LIST_KEYS.values(), (name, over), listed, strict=True):
             if len(values) > 1:
-                rest["what"] += f" ({word} {value})"
-                end += f":{value.lower().replace(' ', '-')}"
-        if "missing" in whole:
-            ask.setdefault("quantity", "none")
-        if "quantity" not in ask:
+                rest["what"] += f" ({word} {value.replace('shell', 'frozen baseline')})"
+                id_suffix += f":{value.lower().replace(' ', '-')}"
+        if "missing" in given:
+            query.setdefault("quantity", "none")
+        if "quantity" not in query:
             raise InputError(f"The figure {section}/{base} has neither a quantity nor a reason why it is missing.")
-        yield PublishedFigure(id=f"{section}/{base}@{whole['source']}{end}", ask=Ask(ours=name, **ask), **rest)
+        yield PublishedFigure(
+            id=f"{section}/{base}@{given['source']}{id_suffix}", query=FigureQuery(ours=name, **query), **rest
+        )

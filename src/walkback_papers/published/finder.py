@@ -1,4 +1,4 @@
-"""Finds the runs behind a figure among stored results, and keeps a note of which they are."""
+"""Find the runs behind a published figure in stored results, and record which were used."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from walkback_papers.run_studies import runs_of_studies, studies_of
 from walkback_papers.scale import METHODS, RAW, Scale, scale_of
 from walkback_papers.tables import with_penalty
 
-SHELL_METHODS = {"BP shell": "bp:shell=bp"} | {
+FROZEN_BASELINES = {"BP shell": "bp:shell=bp"} | {
     f"{name} shell": f"{text},shell=method" for name, text in METHODS.items() if ":" in text
 }
-"""Frozen blocks: the rest trained by backprop, or by the method's own credit."""
+"""Frozen baselines by name: blocks frozen at random, the rest trained by backprop or by the method's own credit."""
 
 NO_RUN = "no finished"
-"""How it is said that runs are not there."""
+"""How the reason begins when runs are missing."""
 
 
 def written_method(name: str) -> str:
-    """A method as a run writes it, by the name that tables show."""
-    known = METHODS | {shown: text for text, shown in RAW.items()} | SHELL_METHODS
+    """The method text of a run configuration, given the name that tables show."""
+    known = METHODS | {shown: text for text, shown in RAW.items()} | FROZEN_BASELINES
     if name not in known:
         raise unknown("method of a published figure", name, known)
     return known[name]
 
 
 @cache
-def recipes_at(study: str, scale: str) -> dict[str, ResolvedRun]:
+def study_runs_at(study: str, scale: str) -> dict[str, ResolvedRun]:
     """Every run of a study at a scale, baselines included, by name."""
     return {resolved.name: resolved for resolved in runs_of_studies(studies_of([study]).values(), scale_of(scale))}
 
 
 class Finder:
-    """The stored results of one study, as its own page sees them."""
+    """Finds runs in the stored results of one study, restricted to the study's own runs."""
 
     def __init__(self, results: Results, scale: Scale, study: str):
         self.scale, self.study = scale, study
-        self.resolved_runs = recipes_at(study, scale.name)
+        self.resolved_runs = study_runs_at(study, scale.name)
         self.results = results.limited_to(self.resolved_runs)
         self.used: dict[str, None] = {}
-        """Names of the runs that were asked for, in order."""
-        self._wanted: dict[tuple[str, str, str, float], dict[str, Case | None]] = {}
-        """By what is asked for: its runs, and None where one is not finished."""
+        """Names of the runs that were looked up, in order."""
+        self._cases: dict[tuple[str, str, str, float], dict[str, Case | None]] = {}
+        """By (method, place, epochs, penalty): the runs, None for those that are not finished."""
 
     def runs(self, name: str, place: str, epochs: str, penalty: float = 0.0) -> list[RunConfig]:
-        """A method's runs at a place, one for each seed."""
+        """A method's run configurations at a place, one per seed."""
         return self.scale.runs([with_penalty(written_method(name), penalty)], place=place, epochs=epochs)
 
     def cases(self, name: str, place: str = "resmlp", epochs: str = "full", penalty: float = 0.0) -> list[Case]:
-        """The same, finished; the names of those that are not are said."""
-        asked = (name, place, epochs, penalty)
-        if asked not in self._wanted:
-            resolved_runs = [resolve(config) for config in self.runs(*asked)]
-            self._wanted[asked] = {resolved.name: self._case(resolved) for resolved in resolved_runs}
-        found = self._wanted[asked]
+        """The finished runs of a method, one per seed; raises an error that names the unfinished ones."""
+        key = (name, place, epochs, penalty)
+        if key not in self._cases:
+            resolved_runs = [resolve(config) for config in self.runs(*key)]
+            self._cases[key] = {resolved.name: self._case(resolved) for resolved in resolved_runs}
+        found = self._cases[key]
         self.used |= dict.fromkeys(found)
-        foreign = [run for run in found if run not in self.resolved_runs]
-        if foreign:
-            raise InputError(f"the study {self.study} has no {_listed(foreign)}")
-        absent = [run for run, case in found.items() if case is None]
-        if absent:
-            raise InputError(f"{NO_RUN} {_listed(absent)}")
+        not_in_study = [run for run in found if run not in self.resolved_runs]
+        if not_in_study:
+            raise InputError(f"the study {self.study} has no {_listed(not_in_study)}")
+        unfinished = [run for run, case in found.items() if case is None]
+        if unfinished:
+            raise InputError(f"{NO_RUN} {_listed(unfinished)}")
         return [case for case in found.values() if case is not None]
 
     def _case(self, resolved: ResolvedRun) -> Case | None:

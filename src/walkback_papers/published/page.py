@@ -1,4 +1,4 @@
-"""The page: every published figure with ours beside it, section by section, as Markdown."""
+"""The reproduction page in Markdown: every published figure compared with ours, section by section."""
 
 from __future__ import annotations
 
@@ -16,70 +16,73 @@ from walkback_papers.published.parse_number import parse
 from walkback_papers.published.reproduce import OUTCOMES, SENSITIVITY, Part, Reproduced, Reproduction, ReproductionRow
 
 _HEADS = ("row", "figure", "published", "ours", "ratio or difference", "outcome", "study")
-Named = Sequence[tuple[str, ReproductionRow]]
-"""Rows by their numbers."""
+NumberedRows = Sequence[tuple[str, ReproductionRow]]
+"""Rows with their numbers, such as `2.4`."""
 UNTESTED = "Nothing has been tested to explain it."
 
 
-def page(whole: Reproduction, results: Path, out: Path) -> str:
-    """The whole page; its links are relative to where it is written."""
+def page(reproduction: Reproduction, results: Path, out: Path) -> str:
+    """The whole page; links are relative to `out`, where it is written."""
     base = Path(os.path.relpath(results, out.parent)).as_posix()
-    shown = _shown(results)
+    results_folder = _relative(results)
     lines = [
         "# Reproduction: every published figure and ours",
         "",
-        f"**{summary(whole.rows)}**",
+        f"**{summary(reproduction.rows)}**",
         "",
-        *_introduction(whole, shown, out),
-        *_counts(whole),
+        *_introduction(reproduction, results_folder, out),
+        *_counts(reproduction),
     ]
-    for number, part in enumerate(whole.parts, start=1):
-        lines += _part(number, part, base, shown, whole.scale.name)
+    for number, part in enumerate(reproduction.parts, start=1):
+        lines += _part(number, part, base, results_folder, reproduction.scale.name)
     return "\n".join(lines) + "\n"
 
 
-def _shown(path: Path) -> str:
-    """A path as it is written on the page: never that of one machine."""
+def _relative(path: Path) -> str:
+    """A path as shown on the page: relative, so that it does not name one machine's folders."""
     return Path(os.path.relpath(path)).as_posix() if path.is_absolute() else path.as_posix()
 
 
 def summary(rows: Sequence[ReproductionRow]) -> str:
-    """How many rows there are, and how they come out."""
+    """One sentence with the number of rows by outcome."""
     agree, differ, missing = (sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES)
-    taken, fitted = (_of_agreeing(rows, test) for test in (is_taken_over, is_calibration))
+    settings, fitted = (_count_agreeing(rows, test) for test in (is_taken_over, is_calibration))
     return (
         f"{counted(len(rows), 'rows')}: {agree} agree, {differ} differ, {missing} not measured. Of those that agree, "
-        f"{fitted} are calibration (the recipe was fitted to them) and {taken} are settings that were taken over; "
-        f"{agree - fitted - taken} are neither."
+        f"{fitted} are calibration (the recipe was fitted to them) and {settings} are settings that were taken over; "
+        f"{agree - fitted - settings} are neither."
     )
 
 
 def is_taken_over(figure: PublishedFigure) -> bool:
+    """Whether it is a setting that our recipe takes over, so that it agrees by design."""
     return figure.kind == "setting"
 
 
 def is_calibration(figure: PublishedFigure) -> bool:
+    """Whether a choice of our recipe was fitted to it."""
     return bool(figure.calibration) and not is_taken_over(figure)
 
 
-def _of_agreeing(rows: Sequence[ReproductionRow], test: Callable[[PublishedFigure], bool]) -> int:
+def _count_agreeing(rows: Sequence[ReproductionRow], test: Callable[[PublishedFigure], bool]) -> int:
     return sum(row.outcome == "agrees" and test(row.figure) for row in rows)
 
 
-def _introduction(whole: Reproduction, results: str, out: Path) -> list[str]:
+def _introduction(reproduction: Reproduction, results: str, out: Path) -> list[str]:
     known = figures()
     twins = [(known[figure.twin], figure) for figure in known.values() if figure.twin]
     ratios = ", ".join(f"{parse(one.text).low / parse(other.text).low:.1f}" for one, other in twins)
     sources = ", ".join(f"{name} {words}" for name, words in SOURCES.items())
-    scale = whole.scale
+    scale = reproduction.scale
     n = len(scale.seeds)
     return [
-        f"Written by `walkback reproduction --results {results} --scale {scale.name} --out {_shown(out)}` from "
+        f"Written by `walkback reproduction --results {results} --scale {scale.name} --out {_relative(out)}` from "
         "stored results; no number of ours is typed by hand. "
-        f"Scale {scale.name}: {markdown_escape(scale.words)}. The rows rest on "
-        f"{counted(len(whole.runs), 'runs')}, of which {whole.finished} are there, in `{results}/runs`.",
+        f"Scale {scale.name}: {markdown_escape(scale.words)}. The rows are based on "
+        f"{counted(len(reproduction.runs), 'runs')} in `{results}/runs`, of which "
+        f"{reproduction.finished} are finished.",
         "",
-        *_training(whole),
+        *_training(reproduction),
         f"Sources: {markdown_escape(sources)}. Ours: mean ± standard deviation over {counted(n, 'seeds')} "
         f"({', '.join(map(str, scale.seeds))}), n = {n}, ddof = 1; seed by seed where the papers print it so.",
         "",
@@ -87,32 +90,32 @@ def _introduction(whole: Reproduction, results: str, out: Path) -> list[str]:
         "",
         *(f"- {text}" for text in RULE),
         "- Gradient norms are quoted for the mean loss of a batch, and the papers mix batches of 128 and 1024. Ours "
-        f"are @{REFERENCE_BATCH}; a published figure @1024 is multiplied by 8 before it is compared, and its "
-        f"row says so. What "
-        f"is printed both ways differs by {ratios}, from which this was inferred.",
+        f"are @{REFERENCE_BATCH}; a published figure @1024 is multiplied by 8 before it is compared, as noted in its "
+        f"row. Figures printed for both batches differ by factors of {ratios}, from which this was inferred.",
         "- **Calibration**: choices that the papers leave open were fitted to this figure ([recipe](recipe.md)), so "
         "agreement confirms nothing.",
-        "- Where a figure differs, the list below its table says what was tested to explain it. Variants are those of "
-        f"the study `{SENSITIVITY}`, which trains as long as the penalty studies, with what they give.",
+        "- Where a figure differs, the list below its table states what was tested to explain it. Variants are those "
+        f"of the study `{SENSITIVITY}`, which trains for as many epochs as the penalty studies; our value under each "
+        "is given.",
         "",
     ]
 
 
-def _training(whole: Reproduction) -> list[str]:
-    """What all stored runs took, the longest first."""
-    devices = sorted(whole.training.items(), key=lambda found: -found[1][1])
+def _training(reproduction: Reproduction) -> list[str]:
+    """Training time of all stored runs by device, the longest first."""
+    devices = sorted(reproduction.training.items(), key=lambda found: -found[1][1])
     if not devices:
         return []
     parts = [f"{counted(runs, 'runs')} {seconds / 60:.0f} minutes on {name}" for name, (runs, seconds) in devices]
     return [f"Training took, compiling and evaluation included: {markdown_escape('; '.join(parts))}.", ""]
 
 
-def _counts(whole: Reproduction) -> list[str]:
+def _counts(reproduction: Reproduction) -> list[str]:
     heads = ("section", "rows", *OUTCOMES, "calibration among those that agree")
     rows = []
-    for number, part in enumerate(whole.parts, start=1):
+    for number, part in enumerate(reproduction.parts, start=1):
         outcomes = [sum(row.outcome == outcome for row in part.rows) for outcome in OUTCOMES]
-        fitted = _of_agreeing(part.rows, is_calibration)
+        fitted = _count_agreeing(part.rows, is_calibration)
         rows.append((f"{number}. {part.section.title}", *map(str, (len(part.rows), *outcomes, fitted))))
     return table_lines(heads, rows)
 
@@ -125,10 +128,10 @@ def _part(number: int, part: Part, base: str, results: str, scale: str) -> list[
     lines += table_lines(_HEADS, [_cells(name, row, base) for name, row in named])
     lines += _differing(named)
     missing = [(name, row.found.reason) for name, row in named if row.outcome == "not measured"]
-    lines += _listed("Not measured", missing)
+    lines += _grouped_list("Not measured", missing)
     notes = [(name, " ".join(filter(None, (row.figure.note, _caveat(row))))) for name, row in named]
-    lines += _listed("Notes", [(name, text) for name, text in notes if text])
-    return [*lines, *_behind(named, results, scale)]
+    lines += _grouped_list("Notes", [(name, text) for name, text in notes if text])
+    return [*lines, *_commands_and_runs(named, results, scale)]
 
 
 def _cells(name: str, row: ReproductionRow, base: str) -> tuple[str, ...]:
@@ -141,25 +144,25 @@ def _cells(name: str, row: ReproductionRow, base: str) -> tuple[str, ...]:
         words += " (calibration)"
     elif figure.calibration and found.outcome == "agrees":
         words += f" ({markdown_escape(figure.calibration)})"
-    # Sphinx takes a Markdown link for one between its own pages and does not find this one.
+    # HTML, because Sphinx resolves Markdown links among its own pages and does not find this one.
     link = f'<a href="{quote(str(PurePosixPath(base, figure.study, "study.md")))}">{markdown_escape(figure.study)}</a>'
     return (name, figure.what, published, found.ours or EMPTY_CELL, off or EMPTY_CELL, Marked(words), Marked(link))
 
 
-def _differing(named: Named) -> list[str]:
-    """What was tested of every row that differs; rows of which the same is said are named together."""
-    said: dict[tuple[str, ...], list[str]] = {}
+def _differing(named: NumberedRows) -> list[str]:
+    """What was tested for every row that differs; rows with the same text share an entry."""
+    by_text: dict[tuple[str, ...], list[str]] = {}
     for name, row in named:
         if row.outcome == "differs":
-            said.setdefault(_tested(row), []).append(name)
+            by_text.setdefault(_tested(row), []).append(name)
     lines = []
-    for (text, *trials), names in said.items():
-        lines += [f"- {spans(names)}: {text}", *(f"  - {trial}" for trial in trials)]
-    return ["", "**Where they differ: what was tested, or is known**", "", *lines] if lines else []
+    for (text, *trials), names in by_text.items():
+        lines += [f"- {row_ranges(names)}: {text}", *(f"  - {trial}" for trial in trials)]
+    return ["", "**Where they differ: what was tested or is known**", "", *lines] if lines else []
 
 
 def _tested(row: ReproductionRow) -> tuple[str, ...]:
-    """A sentence, and what each variant gives."""
+    """A sentence, and our value under each variant."""
     fitted = f"Fitted to it: the recipe's {row.figure.calibration}." if is_calibration(row.figure) else ""
     trials = tuple(
         f"{SENSITIVITY}, {markdown_escape(name)}: {markdown_escape(_trial(found))}" for name, found in row.trials
@@ -178,40 +181,43 @@ def _caveat(row: ReproductionRow) -> str:
     return f"{row.found.reason}." if row.outcome != "not measured" and row.found.reason else ""
 
 
-def _listed(title: str, given: Iterable[tuple[str, str]]) -> list[str]:
-    """A list in which rows of which the same is said share a line."""
+def _grouped_list(title: str, given: Iterable[tuple[str, str]]) -> list[str]:
+    """A list in which rows with the same text share a line."""
     by: dict[str, list[str]] = {}
     for name, text in given:
         by.setdefault(text, []).append(name)
     if not by:
         return []
-    return ["", f"**{title}**", "", *(f"- {spans(names)}: {markdown_escape(text)}" for text, names in by.items())]
+    return ["", f"**{title}**", "", *(f"- {row_ranges(names)}: {markdown_escape(text)}" for text, names in by.items())]
 
 
-def spans(names: Sequence[str]) -> str:
-    """Rows by their numbers, those that follow each other as `2.4 to 2.9`."""
+def row_ranges(names: Sequence[str]) -> str:
+    """Row numbers as text; consecutive ones as `2.4 to 2.9`."""
     runs: list[list[str]] = []
     for name in names:
-        if runs and _place(name) == _place(runs[-1][-1]) + 1:
+        if runs and _row_number(name) == _row_number(runs[-1][-1]) + 1:
             runs[-1].append(name)
         else:
             runs.append([name])
     return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs)
 
 
-def _place(name: str) -> int:
+def _row_number(name: str) -> int:
     return int(name.rpartition(".")[2])
 
 
-def _behind(named: Named, results: str, scale: str) -> list[str]:
-    """Which command makes the runs behind the rows, and what they are called."""
+def _commands_and_runs(named: NumberedRows, results: str, scale: str) -> list[str]:
+    """The command that makes the runs behind the rows, and their names."""
     lines = ["", "<details><summary>Commands and runs behind these rows</summary>", ""]
     for study in dict.fromkeys(row.figure.study for _, row in named if row.runs):
-        lines += [f"`walkback study {study} --scale {scale} --out again` makes these of `{results}/runs` anew:", ""]
+        lines += [
+            f"`walkback study {study} --scale {scale} --out again` trains these runs of `{results}/runs` again:",
+            "",
+        ]
         by: dict[tuple[str, ...], list[str]] = {}
         for name, row in named:
             if row.figure.study == study and row.runs:
                 by.setdefault(row.runs, []).append(name)
-        lines += [f"- {spans(names)}: {', '.join(f'`{run}`' for run in runs)}" for runs, names in by.items()]
+        lines += [f"- {row_ranges(names)}: {', '.join(f'`{run}`' for run in runs)}" for runs, names in by.items()]
         lines.append("")
     return [*lines, "</details>"] if len(lines) > 3 else []

@@ -1,4 +1,4 @@
-"""A number as a paper prints it: its value, its ±, how finely it is printed, and whether it is a bound or a range."""
+"""Parse a number as a paper prints it: value, ±, printed precision, and whether it is a bound or a range."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PRINTED = re.compile(
 
 @dataclass(frozen=True)
 class Printed:
-    """What stands on the paper."""
+    """A printed number."""
 
     low: float
     high: float
-    """The same as `low`, unless a range is printed."""
+    """Equal to `low` unless a range is printed."""
     spread: float | None
     sign: str
     """~ or ≈ (about), < ≤ > ≥ (a bound), or nothing."""
     half: float
-    """Half a unit of the last digit that is printed: how far rounding may have moved it."""
+    """Half a unit of the last printed digit: the largest rounding error."""
     digits: int
-    """How many digits say something."""
+    """Number of significant digits."""
 
     @property
     def is_range(self) -> bool:
@@ -36,28 +36,28 @@ class Printed:
 
     @property
     def is_rough(self) -> bool:
-        """About, or of one digit."""
+        """Printed as `about`, or with one digit."""
         return self.sign in ("~", "≈") or self.digits == 1
 
     @property
     def bounds(self) -> str:
-        """`above`, `below`, or nothing where it is a value."""
+        """`above` or `below` for a bound, empty for a value."""
         return {"<": "below", "≤": "below", ">": "above", "≥": "above"}.get(self.sign, "")
 
     def times(self, factor: float) -> Printed:
-        """The same on another scale."""
+        """The number in another unit: multiplied by a factor."""
         spread = None if self.spread is None else factor * self.spread
         return Printed(factor * self.low, factor * self.high, spread, self.sign, factor * self.half, self.digits)
 
 
 def parse(text: str) -> Printed:
-    """Read `0.615 ± 0.003`, `~4e-4`, `4.0 ± 0.1e4`, `+26.6 pp`, `1e7–1e8`, `> 1e-6`."""
+    """Parse `0.615 ± 0.003`, `~4e-4`, `4.0 ± 0.1e4`, `+26.6 pp`, `1e7–1e8`, `> 1e-6`."""
     found = _PRINTED.fullmatch(text)
     if found is None:
         raise InputError(f"Cannot read the printed figure '{text}'; expected a form such as '0.615 ± 0.003'.")
     first, second, spread = found["low"], found["high"], found["spread"]
     if spread is not None and "e" in spread and "e" not in first:
-        first += spread[spread.index("e") :]  # 4.0 ± 0.1e4: the exponent is of both.
+        first += spread[spread.index("e") :]  # 4.0 ± 0.1e4: the exponent applies to both.
     low, half, digits = _read(first)
     high = low if second is None else _read(second)[0]
     if second is not None:
@@ -70,7 +70,7 @@ def parse(text: str) -> Printed:
 
 
 def _read(text: str) -> tuple[float, float, int]:
-    """Value, half a unit of its last digit, and how many digits count: zeros that end a whole number do not."""
+    """Value, half a unit of its last digit, and significant digits; trailing zeros of a whole number do not count."""
     plain = text.replace("−", "-").replace(",", "")
     mantissa, _, exponent = plain.partition("e")
     whole, _, decimals = mantissa.lstrip("+-").partition(".")

@@ -1,4 +1,4 @@
-"""Sets ours beside every published figure: whether the two agree, and what may explain it where they do not."""
+"""Compare our stored results with every published figure; where they differ, try variants of the recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Literal
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.judge.number import Number, first_bad
-from walkback.runs.baselines import baselines_of
 from walkback.training.resolved_run import resolve
 from walkback_papers.published.agree import FIGURE_KINDS, compare_with_published
 from walkback_papers.published.figure import FigureSection, PublishedFigure, sections
@@ -28,27 +27,27 @@ SENSITIVITY = "sensitivity"
 
 @dataclass(frozen=True)
 class Reproduced:
-    """Ours beside one figure."""
+    """Our value for one published figure, and whether it agrees."""
 
     outcome: RowOutcome
     ours: str = ""
     values: tuple[float | str, ...] = ()
-    """One for each seed."""
+    """One per seed."""
     off: str = ""
-    """The difference or ratio, in words."""
+    """The difference or ratio as text."""
     reason: str = ""
-    """Why it is not measured; or a caveat of what is."""
+    """Why it is not measured, or a caveat of the measured value."""
 
 
 @dataclass(frozen=True)
 class ReproductionRow:
-    """One published figure, ours, and what was tried where they differ."""
+    """One published figure, our value, and the variants tried where they differ."""
 
     figure: PublishedFigure
     found: Reproduced
     runs: tuple[str, ...]
     trials: tuple[tuple[str, Reproduced], ...] = ()
-    """The same quantity under variants of the recipe, by the variant's name."""
+    """The same quantity under variants of the recipe, by variant name."""
 
     @property
     def outcome(self) -> RowOutcome:
@@ -83,14 +82,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Every published figure with ours beside it."""
+    """The comparison of every published figure with ours."""
 
     parts: tuple[Part, ...]
     scale: Scale
     finished: int
-    """How many of the runs behind the rows are there."""
+    """Number of runs behind the rows that are finished."""
     training: Mapping[str, tuple[int, float]]
-    """Of all runs that are there, by device: their number, and the seconds of training them."""
+    """By device, over all finished runs: their number and the seconds of training."""
 
     @property
     def rows(self) -> list[ReproductionRow]:
@@ -102,7 +101,7 @@ class Reproduction:
 
 
 class VariantFinder(Finder):
-    """Finds a method's runs under one variant of the recipe, wherever the figure's own are asked for."""
+    """A finder that returns a method's runs under one variant of the recipe in place of the figure's own."""
 
     def __init__(self, results: Results, scale: Scale, variant: Variant):
         super().__init__(results, scale, SENSITIVITY)
@@ -115,86 +114,89 @@ class VariantFinder(Finder):
         resolved_runs = [resolve(config) for config in self._variant.runs(self.scale, method)]
         if method != name:
             shell = "bp_shell" if method == "BP" else "method_shell"
-            return [baselines_of(resolved)[shell].config for resolved in resolved_runs]
+            return [resolved.baselines[shell].config for resolved in resolved_runs]
         if any(resolved.shared_options.penalty != penalty for resolved in resolved_runs):
             raise InputError(f"the variant has no {name} with a penalty of {penalty:g}")
         return [resolved.config for resolved in resolved_runs]
 
 
 def reproduce_figures(results: Results, scale: Scale) -> Reproduction:
-    """Every published figure beside what is stored; figures whose runs are not there are not measured."""
+    """Compare every published figure with stored results; figures whose runs are missing are not measured."""
     finders: dict[str, Finder] = {}
     known = {variant.name: variant for variant in variants(scale)}
-    tried: dict[str, VariantFinder] = {}
+    variant_finders: dict[str, VariantFinder] = {}
     parts = []
     for section in sections():
         rows = []
         for figure in section.figures:
             if figure.study not in finders:
                 finders[figure.study] = Finder(results, scale, figure.study)
-            find = finders[figure.study]
-            find.used = {}
-            found = locate_figure(figure, find)
+            finder = finders[figure.study]
+            finder.used = {}
+            found = reproduce_figure(figure, finder)
             trials = []
-            for name in _to_try(figure, known) if found.outcome == "differs" else ():
-                if name not in tried:
-                    tried[name] = VariantFinder(results, scale, known[name])
-                trials.append((name, locate_figure(figure, tried[name])))
-            rows.append(ReproductionRow(figure, found, tuple(find.used), tuple(trials)))
+            for name in _variants_to_try(figure, known) if found.outcome == "differs" else ():
+                if name not in variant_finders:
+                    variant_finders[name] = VariantFinder(results, scale, known[name])
+                trials.append((name, reproduce_figure(figure, variant_finders[name])))
+            rows.append(ReproductionRow(figure, found, tuple(finder.used), tuple(trials)))
         parts.append(Part(section, tuple(rows)))
     used = {name for part in parts for row in part.rows for name in row.runs}
     resolved_runs = {
-        name: resolved for find in finders.values() for name, resolved in find.resolved_runs.items() if name in used
+        name: resolved for finder in finders.values() for name, resolved in finder.resolved_runs.items() if name in used
     }
     finished = sum(results.run_index.finished(resolved) is not None for resolved in resolved_runs.values())
     return Reproduction(tuple(parts), scale, finished, results.run_index.training())
 
 
-def _to_try(figure: PublishedFigure, known: Mapping[str, Variant]) -> list[str]:
-    """The figure's variants, behind the recipe they change where that is not the figure's own training."""
+def _variants_to_try(figure: PublishedFigure, known: Mapping[str, Variant]) -> list[str]:
+    """The figure's variants, preceded by their base if it trains for another length than the figure's runs."""
     named = [known[name] for name in figure.variants if name in known]
-    bases = [known[variant.family].name for variant in named if variant.epochs != figure.ask.epochs]
+    bases = [known[variant.family].name for variant in named if variant.epochs != figure.query.epochs]
     return list(dict.fromkeys([*bases, *(variant.name for variant in named)]))
 
 
-def locate_figure(figure: PublishedFigure, find: Finder) -> Reproduced:
-    """Ours of one figure, and whether it agrees."""
+def reproduce_figure(figure: PublishedFigure, finder: Finder) -> Reproduced:
+    """Compute our value for one figure, and whether it agrees."""
     if figure.missing:
         return Reproduced("not measured", reason=figure.missing)
     try:
-        values = QUANTITIES[figure.ask.quantity](figure.ask, find)
+        values = QUANTITIES[figure.query.quantity](figure.query, finder)
     except InputError as error:
-        said = str(error).replace(f"{find.results.folder}/", "").rstrip(".")
-        return Reproduced("not measured", reason=said)
+        reason = str(error).replace(f"{finder.results.folder}/", "").rstrip(".")
+        return Reproduced("not measured", reason=reason)
     numbers = [value for value in values if isinstance(value, Number)]
     bad = first_bad(numbers)
     if bad is not None:
         word = "INVALID: " if bad.status == "invalid" else ""
         return Reproduced("not measured", reason=f"{word}{bad.reason}")
     plain = tuple(value.known if isinstance(value, Number) else value for value in values)
-    return _beside(figure, plain, "; ".join(dict.fromkeys(number.reason for number in numbers if number.reason)))
+    return _compare(figure, plain, "; ".join(dict.fromkeys(number.reason for number in numbers if number.reason)))
 
 
-def _beside(figure: PublishedFigure, values: tuple[float | str, ...], caveat: str) -> Reproduced:
+def _compare(figure: PublishedFigure, values: tuple[float | str, ...], caveat: str) -> Reproduced:
     printed = figure.printed
     known = [value for value in values if not isinstance(value, str)]
     if printed is None:
         outcome: RowOutcome = "agrees" if all(value == figure.word for value in values) else "differs"
-        return Reproduced(outcome, _words(figure, values), values, "", caveat)
+        return Reproduced(outcome, _values_text(figure, values), values, "", caveat)
     if len(known) < len(values):
         return Reproduced(
-            "differs", _words(figure, values), values, f"{NEVER_FIRED} in {len(values) - len(known)} of {len(values)}"
+            "differs",
+            _values_text(figure, values),
+            values,
+            f"{NEVER_FIRED} in {len(values) - len(known)} of {len(values)}",
         )
-    seen = compare_with_published(figure.kind, printed, known, figure.draws)
+    comparison = compare_with_published(figure.kind, printed, known, figure.draws)
     ours = (
-        _words(figure, values)
+        _values_text(figure, values)
         if figure.each or FIGURE_KINDS[figure.kind].by in ("epoch", "count")
-        else _mean(figure, known)
+        else _mean_text(figure, known)
     )
-    return Reproduced(seen.outcome, ours, values, seen.shown, caveat)
+    return Reproduced(comparison.outcome, ours, values, comparison.shown, caveat)
 
 
-def _mean(figure: PublishedFigure, values: Sequence[float]) -> str:
+def _mean_text(figure: PublishedFigure, values: Sequence[float]) -> str:
     """Mean ± standard deviation over seeds, ddof = 1."""
     spec = FIGURE_KINDS[figure.kind].spec
     if len(values) == 1:
@@ -202,8 +204,8 @@ def _mean(figure: PublishedFigure, values: Sequence[float]) -> str:
     return f"{fmean(values):{spec}} ± {stdev(values):{spec.replace('+', '')}}"
 
 
-def _words(figure: PublishedFigure, values: Sequence[float | str]) -> str:
-    """Seed by seed; once where all say the same."""
+def _values_text(figure: PublishedFigure, values: Sequence[float | str]) -> str:
+    """Values seed by seed; once if all are the same."""
     spec = FIGURE_KINDS[figure.kind].spec
     shown = [value if isinstance(value, str) else format(value, spec) for value in values]
     return shown[0] if len(set(shown)) == 1 else ", ".join(shown)

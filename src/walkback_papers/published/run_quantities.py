@@ -1,4 +1,4 @@
-"""Quantities of runs by themselves: networks as they were measured, logs, finite steps and fresh feedback."""
+"""Quantities of single runs: from measurements, logs, finite steps and fresh feedback."""
 
 from __future__ import annotations
 
@@ -9,148 +9,154 @@ from typing import Any
 from walkback.core.errors import InputError
 from walkback.core.measurements import Array, Measurements
 from walkback.judge.finite_steps import functional_layers, train_loss_change
-from walkback.judge.inflation import branch_growth
 from walkback.judge.number import Number, first_bad
 from walkback.judge.quantities import Quantities
 from walkback.judge.quantities import quantities as judged
-from walkback_papers.published.figure import Ask
+from walkback.judge.weight_growth import branch_growth
+from walkback_papers.published.figure import FigureQuery
 from walkback_papers.published.finder import Finder
 from walkback_papers.results import Case
 from walkback_papers.tables import PAPERS_FLOOR, alarm, first_alarm
 
 Value = Number | str
-Quantity = Callable[[Ask, Finder], list[Value]]
-"""One value for each seed."""
+Quantity = Callable[[FigureQuery, Finder], list[Value]]
+"""Returns one value per seed."""
 NEVER_FIRED, YES, NO = "never", "yes", "no"
 
 
-def cases_of(ask: Ask, find: Finder, name: str = "") -> list[Case]:
-    return find.cases(name or ask.ours, ask.place, ask.epochs, ask.penalty)
+def cases_of(query: FigureQuery, finder: Finder, name: str = "") -> list[Case]:
+    """The runs of a query, or the same runs of another method."""
+    return finder.cases(name or query.ours, query.place, query.epochs, query.penalty)
 
 
-def per_case(get: Callable[[Case, Ask], Value]) -> Quantity:
-    """A quantity of each run by itself."""
-    return lambda ask, find: [get(case, ask) for case in cases_of(ask, find)]
+def per_case(get: Callable[[Case, FigureQuery], Value]) -> Quantity:
+    """A quantity computed for each run separately."""
+    return lambda query, finder: [get(case, query) for case in cases_of(query, finder)]
 
 
-def of_network(get: Callable[[Quantities, Ask], Value]) -> Quantity:
-    """A quantity of the network as it was measured: at the end, or after an epoch."""
+def network_quantity(get: Callable[[Quantities, FigureQuery], Value]) -> Quantity:
+    """A quantity of the network as measured at the end of training or after an epoch."""
 
-    def each(case: Case, ask: Ask) -> Value:
-        return get(case.report.quantities if ask.epoch is None else _after(case, ask.epoch), ask)
+    def each(case: Case, query: FigureQuery) -> Value:
+        return get(case.report.quantities if query.epoch is None else _quantities_after(case, query.epoch), query)
 
     return per_case(each)
 
 
-def _after(case: Case, epoch: int) -> Quantities:
-    return judged(case.close(epoch), case.report.thresholds)
+def _quantities_after(case: Case, epoch: int) -> Quantities:
+    return judged(case.measurements_after(epoch), case.report.thresholds)
 
 
-def of_all(numbers: Sequence[Number], pick: Callable[[list[float]], float]) -> Number:
-    """One number of several; the first that may not be used instead, where there is one."""
+def combined_number(numbers: Sequence[Number], pick: Callable[[list[float]], float]) -> Number:
+    """`pick` applied to several numbers; if one may not be used, that one instead."""
     bad = first_bad(numbers)
     return bad if bad is not None else Number.of(pick([number.known for number in numbers]))
 
 
-def cosine_quantity(q: Quantities) -> list[Number]:
+def layer_cosines(q: Quantities) -> list[Number]:
+    """The cosine of credit and gradient at each layer."""
     missing = Number.missing("no credit was measured")
     return [missing if layer.credit is None else layer.credit.cos for layer in q.layers]
 
 
-def of_weights(get: Callable[[Measurements], Number]) -> Quantity:
-    """A quantity of the run's weights at the end."""
-    return per_case(lambda case, ask: get(case.measurements))
+def weights_quantity(get: Callable[[Measurements], Number]) -> Quantity:
+    """A quantity of the final weights."""
+    return per_case(lambda case, query: get(case.measurements))
 
 
-def block_outputs(case: Case, ask: Ask) -> Value:
-    """How many times as large as before the first step the blocks' outputs are at the end."""
-    return branch_growth(case.close(0), case.measurements)
+def block_outputs(case: Case, query: FigureQuery) -> Value:
+    """Growth of the blocks' outputs from before the first step to the end, as a factor."""
+    return branch_growth(case.measurements_after(0), case.measurements)
 
 
-def deep_early(case: Case, ask: Ask) -> Value:
-    """The deep cosine over the first two epochs."""
-    return of_all([_after(case, epoch).aggregates.deep_mean_papers for epoch in (1, 2)], fmean)
+def deep_early(case: Case, query: FigureQuery) -> Value:
+    """The mean of the deep cosine after the first and the second epoch."""
+    return combined_number([_quantities_after(case, epoch).aggregates.deep_mean_papers for epoch in (1, 2)], fmean)
 
 
-def ways(q: Quantities) -> list[Number]:
-    """Γ by four aggregations."""
+def four_aggregates(q: Quantities) -> list[Number]:
+    """The aggregate cosine Γ by each of the four aggregations."""
     return [q.aggregates.a1, q.aggregates.a2, q.aggregates.a3, q.aggregates.a4]
 
 
-def ways_ratio(q: Quantities, ask: Ask) -> Number:
-    """The largest over the smallest in absolute value."""
-    sizes = of_all(ways(q), lambda known: min(map(abs, known)))
+def aggregates_ratio(q: Quantities, query: FigureQuery) -> Number:
+    """The largest of the four aggregates divided by the smallest, in absolute value."""
+    sizes = combined_number(four_aggregates(q), lambda known: min(map(abs, known)))
     if sizes.ok and sizes.known == 0:
-        return Number.invalid("one of the four is zero")
-    return of_all(ways(q), lambda known: max(map(abs, known)) / min(map(abs, known)))
+        return Number.invalid("one of the four aggregates is zero")
+    return combined_number(four_aggregates(q), lambda known: max(map(abs, known)) / min(map(abs, known)))
 
 
-def ways_flip(q: Quantities, ask: Ask) -> Value:
-    bad = first_bad(ways(q))
-    known = [number.value or 0.0 for number in ways(q)]
+def aggregates_differ_in_sign(q: Quantities, query: FigureQuery) -> Value:
+    """Whether the four aggregates have both signs: yes or no."""
+    bad = first_bad(four_aggregates(q))
+    known = [number.value or 0.0 for number in four_aggregates(q)]
     return bad if bad is not None else YES if min(known) < 0 < max(known) else NO
 
 
 def flag_value(case: Case, check: str) -> Number:
+    """The number that a check compares with its threshold."""
     flag = case.report.flags[check]
     return Number.missing(flag.reason) if flag.value is None else Number.of(flag.value)
 
 
-def logged(get: Callable[[dict[str, Any], Ask], float | None]) -> Quantity:
-    """A quantity of the log's row of an epoch."""
+def log_quantity(get: Callable[[dict[str, Any], FigureQuery], float | None]) -> Quantity:
+    """A quantity read from the log row of an epoch."""
 
-    def each(case: Case, ask: Ask) -> Value:
-        rows = [row for row in case.log if row["epoch"] == ask.epoch]
-        value = get(rows[0], ask) if rows else None
-        return Number.missing(f"the log has no value after epoch {ask.epoch}") if value is None else Number.of(value)
+    def each(case: Case, query: FigureQuery) -> Value:
+        rows = [row for row in case.log if row["epoch"] == query.epoch]
+        value = get(rows[0], query) if rows else None
+        return Number.missing(f"the log has no value after epoch {query.epoch}") if value is None else Number.of(value)
 
     return per_case(each)
 
 
-def alarm_quantity(case: Case, ask: Ask) -> Value:
-    epoch = first_alarm(case, alarm(ask.check, case.report.thresholds, ask.floor))
+def alarm_quantity(case: Case, query: FigureQuery) -> Value:
+    """The first epoch at which a detector fires, or `never`."""
+    epoch = first_alarm(case, alarm(query.check, case.report.thresholds, query.floor))
     return NEVER_FIRED if epoch is None else Number.of(epoch)
 
 
-def saved_quantity(case: Case, ask: Ask) -> Value:
-    """The share of epochs left after the first detector fires, at the papers' own thresholds."""
+def saved_quantity(case: Case, query: FigureQuery) -> Value:
+    """The share of epochs that remain when the first detector fires, at the papers' own thresholds."""
     t = case.report.thresholds
-    looks = (alarm("D1", t), alarm("D2", t, PAPERS_FLOOR))
-    known = [epoch for look in looks if (epoch := first_alarm(case, look)) is not None]
+    alarms = (alarm("D1", t), alarm("D2", t, PAPERS_FLOOR))
+    known = [epoch for fires in alarms if (epoch := first_alarm(case, fires)) is not None]
     return Number.of(1 - min(known) / case.resolved.config.epochs) if known else Number.missing("no detector fires")
 
 
-def is_silent(ask: Ask, find: Finder) -> list[Value]:
-    """Whether no detector fires, of any run at any of the places, even at the papers' floor."""
+def no_detector_fires(query: FigureQuery, finder: Finder) -> list[Value]:
+    """For each run at each of the places, whether no detector fires, even at the papers' floor: yes or no."""
     answers: list[Value] = []
-    for place in ask.places:
-        for case in find.cases(ask.ours, place, "vit" if place == "vit" else "full"):
+    for place in query.places:
+        for case in finder.cases(query.ours, place, "vit" if place == "vit" else "full"):
             t = case.report.thresholds
-            looks = (alarm("D1", t), alarm("D2", t), alarm("D2", t, PAPERS_FLOOR))
-            answers.append(YES if all(first_alarm(case, look) is None for look in looks) else NO)
+            alarms = (alarm("D1", t), alarm("D2", t), alarm("D2", t, PAPERS_FLOOR))
+            answers.append(YES if all(first_alarm(case, fires) is None for fires in alarms) else NO)
     return answers
 
 
-def steps(name: str) -> Callable[[Case], Number]:
-    """A finite-step metric over l = 1..L, as the papers average."""
+def finite_step_mean(name: str) -> Callable[[Case], Number]:
+    """The mean of a finite-step metric over l = 1..L, as in the papers."""
 
     def get(case: Case) -> Number:
-        return of_all([getattr(layer, name).mean for layer in functional_layers(case.functional)[1:]], fmean)
+        return combined_number([getattr(layer, name).mean for layer in functional_layers(case.functional)[1:]], fmean)
 
     return get
 
 
 def loss_change(case: Case) -> Number:
+    """Change of the training loss over the run."""
     return train_loss_change(case.log)
 
 
-def fall(get: Callable[[Case], Number]) -> Callable[[Case], Number]:
-    """How much something falls."""
-    return lambda case: of_all([get(case)], lambda known: -known[0])
+def decrease(get: Callable[[Case], Number]) -> Callable[[Case], Number]:
+    """The negative of a number: how much it decreases."""
+    return lambda case: combined_number([get(case)], lambda known: -known[0])
 
 
-def fresh_quantity(case: Case, first: int) -> Array:
-    """The mean cosine over l = first..L under each fresh draw of the feedback."""
+def fresh_feedback_means(case: Case, first: int) -> Array:
+    """The mean cosine over l = first..L for each fresh draw of the feedback."""
     drawn = case.measurements.get("null_fresh")
     if drawn is None:
         raise InputError(f"no fresh feedback was drawn for {case.run.name}")
@@ -158,10 +164,10 @@ def fresh_quantity(case: Case, first: int) -> Array:
     return means
 
 
-def fresh_score(case: Case, ask: Ask) -> Value:
-    """How many standard deviations of the draws the trained feedback lies above them."""
-    own, drawn = case.report.quantities.aggregates.deep_mean_papers, fresh_quantity(case, 1)
+def fresh_feedback_score(case: Case, query: FigureQuery) -> Value:
+    """By how many standard deviations of the fresh draws the run's own feedback exceeds their mean."""
+    own, drawn = case.report.quantities.aggregates.deep_mean_papers, fresh_feedback_means(case, 1)
     width = float(drawn.std(ddof=1))
     if width == 0:
-        return Number.invalid("the draws have no width")
-    return of_all([own], lambda known: (known[0] - float(drawn.mean())) / width)
+        return Number.invalid("the draws have no spread")
+    return combined_number([own], lambda known: (known[0] - float(drawn.mean())) / width)

@@ -1,7 +1,7 @@
-"""Aggregation: how much of a network's reported alignment is the way its layers and samples are put together?
+"""Aggregation: how much does a network's reported alignment depend on how layers and samples are aggregated?
 
 Papers: P1 section 4 and its draft (four aggregations of one network), P2 section 3.2; the exact top layer is ours
-Claim: the same network's Γ differs several-fold between aggregations, and can change its sign
+Claim: the same network's Γ differs several-fold between aggregations, and can have another sign
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from walkback_papers.studies.cross_architecture import by_name
 from walkback_papers.study import Study
 from walkback_papers.tables import caption, make_study_report, numbers_cell, range_cell, unanimous
 
-WAYS = {
+AGGREGATIONS = {
     "A1": "a1",
     "A2": "a2",
     "A3": "a3",
@@ -32,10 +32,10 @@ _FOUR = ("A1", "A2", "A3", "A4")
 _NOTES = (
     "A1: mean over layers. A2: one cosine over all layers jointly. A3: of group means. A4: weighted by ‖g_l‖. "
     "Deep mean: states whose credit trains a block, without exact ones. Deep mean, papers: l = 1..L with exact ones.",
-    "Ratio: largest over smallest absolute value; signs: whether both occur. Of A1 to A4, for each seed.",
+    "Ratio: largest over smallest absolute value of A1 to A4. Both signs: seeds in which A1 to A4 differ in sign.",
 )
 _SEVERAL = 2.5
-"""The least of the factors the papers report for one DFA network."""
+"""The smallest ratio that the papers report for one DFA network."""
 
 
 class AggregationSpread(Study):
@@ -48,13 +48,15 @@ class AggregationSpread(Study):
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         found = by_name(results, self.runs(scale))
         cases = [case for each in found.values() for case in each]
-        told = caption(scale, cases)
-        heads = ("method", *WAYS, "ratio of A1–A4", "both signs")
-        table = Table("ways", "Γ by aggregation", heads, tuple(_row(n, c) for n, c in found.items()), told, _NOTES)
+        table_caption = caption(scale, cases)
+        heads = ("method", *AGGREGATIONS, "ratio of A1–A4", "both signs")
+        table = Table(
+            "ways", "Γ by aggregation", heads, tuple(_row(n, c) for n, c in found.items()), table_caption, _NOTES
+        )
         return make_study_report(
             "aggregation-spread",
             "Aggregation",
-            "How much of a reported alignment is the way it is aggregated?",
+            "How much does a reported alignment depend on how it is aggregated?",
             scale,
             cases,
             _findings(found),
@@ -63,8 +65,9 @@ class AggregationSpread(Study):
         )
 
 
-def way(case: Case, name: str) -> Number:
-    number: Number = getattr(_aggregates(case), WAYS[name])
+def aggregate(case: Case, name: str) -> Number:
+    """One network's Γ by one of `AGGREGATIONS`."""
+    number: Number = getattr(_aggregates(case), AGGREGATIONS[name])
     return number
 
 
@@ -73,18 +76,19 @@ def _aggregates(case: Case) -> Aggregates:
 
 
 def values(case: Case, names: Sequence[str] = _FOUR) -> list[float] | None:
-    """One network's Γ by each way; None where one may not be used."""
-    found = [way(case, name) for name in names]
+    """One network's Γ by each of these aggregations; None where one is not usable."""
+    found = [aggregate(case, name) for name in names]
     return [number.known for number in found] if all(number.ok for number in found) else None
 
 
 def ratio(case: Case) -> float | None:
-    """The largest over the smallest in absolute value."""
+    """The largest absolute value of A1 to A4 over the smallest."""
     sizes = [abs(value) for value in values(case) or []]
     return max(sizes) / min(sizes) if sizes and min(sizes) > 0 else None
 
 
 def both_signs(case: Case) -> bool | None:
+    """Whether A1 to A4 have both signs."""
     found = values(case)
     return None if found is None else min(found) < 0 < max(found)
 
@@ -93,19 +97,19 @@ def ranking(found: Mapping[str, Sequence[Case]], name: str) -> tuple[str, ...] |
     """Methods from the largest Γ to the smallest by one aggregation, means over seeds; None where one is missing."""
     means = {}
     for method, cases in found.items():
-        each = [way(case, name) for case in cases]
+        each = [aggregate(case, name) for case in cases]
         if not all(number.ok for number in each):
             return None
         means[method] = fmean(number.known for number in each)
     return tuple(sorted(means, key=lambda method: -means[method]))
 
 
-def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
+def _row(method: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     signs = [both_signs(case) for case in cases]
     known = [sign for sign in signs if sign is not None]
     return (
-        Cell(name),
-        *(numbers_cell(cases, lambda case, w=each: way(case, w), "+.3f") for each in WAYS),  # type: ignore[misc]
+        Cell(method),
+        *(numbers_cell(cases, lambda case, n=name: aggregate(case, n), "+.3f") for name in AGGREGATIONS),  # type: ignore[misc]
         range_cell([ratio(case) for case in cases], ".3g"),
         Cell(f"{sum(known)} of {len(known)} seeds" if known else EMPTY_CELL),
     )
@@ -118,17 +122,22 @@ def _findings(found: Mapping[str, Sequence[Case]]) -> list[Finding]:
     flips = [f"{name} s{case.seed}" for name, cases in learned.items() for case in cases if both_signs(case)]
     unusable = [n for n, cases in learned.items() if any(values(case) is None for case in cases)]
     known = [value for value in ratios if value is not None]
-    said = "No seed has all four."
+    details = "No seed has all four."
     if known:
         ends = [value for case in found["DFA"] for value in values(case) or ()]
-        said = f"It is {min(known):.3g} to {max(known):.3g}-fold by seed; values {min(ends):+.3f} to {max(ends):+.3f}."
+        details = f"{min(known):.3g} to {max(known):.3g}-fold by seed; values {min(ends):+.3f} to {max(ends):+.3f}."
     signs = f"Both signs among A1 to A4: {', '.join(flips) or 'in no network'}"
     signs += f"; not all four can be used for {', '.join(unusable)}." if unusable else "."
-    # One flip is proof that there are some; that there is none needs every network.
+    # One network with both signs proves the claim; refuting it needs usable values of every network.
     flipped = True if flips else None if unusable else False
     return [
-        Finding(f"DFA's Γ differs by {_SEVERAL:g}-fold or more between four ways to aggregate.", wide, said),
-        Finding("The way to aggregate can turn the sign of Γ.", flipped, signs),
+        Finding(
+            "dfa-depends-on-aggregation",
+            f"DFA's Γ differs by {_SEVERAL:g}-fold or more between four aggregations.",
+            wide,
+            details,
+        ),
+        Finding("sign-depends-on-aggregation", "The aggregation can change the sign of Γ.", flipped, signs),
         _order(learned),
         _exact(found),
     ]
@@ -137,31 +146,35 @@ def _findings(found: Mapping[str, Sequence[Case]]) -> list[Finding]:
 def _order(found: Mapping[str, Sequence[Case]]) -> Finding:
     orders = {name: order for name in _FOUR if (order := ranking(found, name)) is not None}
     distinct = dict.fromkeys(orders.values())
-    said = "; ".join(f"{' > '.join(o)} ({', '.join(n for n in orders if orders[n] == o)})" for o in distinct)
+    details = "; ".join(f"{' > '.join(o)} ({', '.join(n for n in orders if orders[n] == o)})" for o in distinct)
     holds = len(distinct) > 1 if len(orders) > 1 else None
     return Finding(
-        "Which method is best aligned depends on the way to aggregate.", holds, f"{said or 'No order is known'}."
+        "order-depends-on-aggregation",
+        "Which method is best aligned depends on the aggregation.",
+        holds,
+        f"{details or 'No order is known'}.",
     )
 
 
 def _exact(found: Mapping[str, Sequence[Case]]) -> Finding:
-    """FA's credit at h_L is the gradient by construction; published deep means count it."""
+    """FA's credit at h_L equals the gradient by construction; published deep means include it."""
     rows = [values(case, ("deep mean", "deep mean, papers")) for case in found["FA"]]
     holds = unanimous(None if row is None else row[1] > row[0] for row in rows)
     known = [row for row in rows if row is not None]
-    said = ", ".join(f"{row[0]:+.3f} without and {row[1]:+.3f} with it" for row in known) or "not measured"
+    details = ", ".join(f"{row[0]:+.3f} without and {row[1]:+.3f} with it" for row in known) or "not measured"
     return Finding(
-        "FA's published deep mean owes part of its size to the layer that is exact by construction.",
+        "fa-mean-includes-exact-layer",
+        "Part of FA's published deep mean comes from the layer that is exact by construction.",
         holds,
-        f"By seed: {said}.",
+        f"By seed: {details}.",
     )
 
 
-def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
+def _figure(found: Mapping[str, Sequence[Case]], caption_text: str) -> Figure:
     names = [name for name in found if name != "BP"]
 
     def series(each: str) -> Series:
-        rows = [[way(case, each) for case in found[name]] for name in names]
+        rows = [[aggregate(case, each) for case in found[name]] for name in names]
         usable = [[n.known for n in row] if all(n.ok for n in row) else None for row in rows]
         return Series(
             each,
@@ -172,12 +185,12 @@ def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
             mark="bars",
         )
 
-    def plot(title: str, ways: Sequence[str]) -> Plot:
-        return Plot(title, "", "Γ", tuple(map(series, ways)), levels={"": 0.0}, ticks=tuple(names))
+    def plot(title: str, aggregations: Sequence[str]) -> Plot:
+        return Plot(title, "", "Γ", tuple(map(series, aggregations)), levels={"": 0.0}, ticks=tuple(names))
 
-    deep = [each for each in WAYS if each not in _FOUR]
+    deep = [each for each in AGGREGATIONS if each not in _FOUR]
     plots = (plot("Over all layers", _FOUR), plot("Over deep layers", deep))
-    return Figure("ways", "Γ of the same networks by aggregation", plots, words)
+    return Figure("ways", "Γ of the same networks by aggregation", plots, caption_text)
 
 
 STUDY = AggregationSpread()

@@ -1,7 +1,7 @@
-"""The measuring batch: does the verdict on one network depend on the batch its gradients were measured with?
+"""The measuring batch: does the verdict on one network depend on the batch size used to measure its gradients?
 
 Papers: none; ours. The papers' figures mix batches of 128 and of 1024 under one floor (P1 section 3, P2 section 3.1)
-Claim: with the gradient of a batch's mean loss the same network passes or fails D2 by the batch; @128 it does not
+Claim: with the gradient of a batch's mean loss, whether D2 fails depends on the batch size; @128 it does not
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.studies.cross_architecture import NETWORKS, by_name, runs_at
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, make_study_report, range_cell
+from walkback_papers.tables import caption, check_cell, make_study_report, range_cell
 
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 PAPERS = (128, 1024)
-"""The two batches that the papers' figures are in."""
+"""The two batch sizes of the papers' figures."""
 _EDITIONS = ("three", "four")
 Verdicts = dict[str, tuple[Outcome, ...]]
-"""By edition, one for each batch."""
-_HEADS = ("case", "‖g_L‖ @128", "D2 here", "D2 flips at batch", "D2 by batch", "verdicts, three", "verdicts, four")
+"""By edition, one verdict for each batch size."""
+_HEADS = ("case", "‖g_L‖ @128", "D2 @128", "D2 flips at batch", "D2 by batch", "verdicts, three", "verdicts, four")
 
 
 class BatchSize(Study):
@@ -42,30 +42,31 @@ class BatchSize(Study):
         for place in NETWORKS:
             if place != "resmlp":
                 named = by_name(results, runs_at(place, scale))
-                found |= {f"{name}, {NETWORKS[place].words}": cases for name, cases in named.items()}
+                found |= {f"{name}, {NETWORKS[place].label}": cases for name, cases in named.items()}
         cases = [case for each in found.values() for case in each]
         note = (
             f"From stored per-sample norms. Old convention: mean per-sample norm divided by the batch, against 1e-7; "
-            f"batches of {BATCH_SIZES[0]} to {BATCH_SIZES[-1]}. Here: @128, always. ViT: {scale.epochs['vit']} epochs."
+            f"batches of {BATCH_SIZES[0]} to {BATCH_SIZES[-1]}. "
+            f"@128: as walkback measures. ViT: {scale.epochs['vit']} epochs."
         )
-        told = caption(scale, cases, note)
+        table_caption = caption(scale, cases, note)
         judged = {name: [verdicts(case) for case in each] for name, each in found.items()}
         rows = tuple(_row(name, each, judged[name]) for name, each in found.items())
-        table = Table("batches", "One network, many batches", _HEADS, rows, told, _NOTES)
+        table = Table("batches", "D2 and verdicts by measuring batch", _HEADS, rows, table_caption, _NOTES)
         return make_study_report(
             "batch-size",
             "The measuring batch",
-            "Does the verdict on one network depend on the batch its gradients were measured with?",
+            "Does the verdict on one network depend on the batch size used to measure its gradients?",
             scale,
             cases,
             _findings(found, judged),
             tables=[table],
-            figures=_figures(found, told),
+            figures=_figures(found, table_caption),
         )
 
 
 _NOTES = (
-    "D2 by batch: how many batch sizes raise it, of all. Verdicts: from the smallest batch to the largest; by seed "
+    "D2 by batch: at how many of the batch sizes it fails. Verdicts: from the smallest batch to the largest; by seed "
     "where seeds differ.",
     "D2 flips at batch: above it the old convention calls the reference invalid; smallest to largest seed.",
 )
@@ -76,86 +77,91 @@ def _audit(scale: Scale) -> list[RunConfig]:
 
 
 def norm_in(case: Case, batch: int) -> float | None:
-    """The size of the gradient of a batch's mean loss at h_L: what a script with that batch prints."""
+    """Norm of the gradient of a batch's mean loss at h_L, as a script with that batch size would print it."""
     raw = case.report.quantities.top.grad_norm_raw
     return raw.known / batch if raw.ok else None
 
 
 def below(case: Case, batch: int) -> bool | None:
-    """Whether the old convention raises D2."""
+    """Whether D2 fails by the old convention."""
     norm = norm_in(case, batch)
     return None if norm is None else norm < case.report.thresholds.g_norm_floor
 
 
-def edge(case: Case) -> float | None:
-    """The batch above which the old convention raises D2."""
+def flip_batch(case: Case) -> float | None:
+    """The batch size above which D2 fails by the old convention."""
     norm = norm_in(case, 1)
     return None if norm is None else norm / case.report.thresholds.g_norm_floor
 
 
 def verdicts(case: Case) -> Verdicts:
-    """What each edition concludes at each batch: a floor on a batch's gradient is another floor @128."""
+    """Each edition's verdict at each batch size: a floor for a batch's gradient is converted to a floor @128."""
     t = case.report.thresholds
     floors = [t.g_norm_floor * batch / GROUP for batch in BATCH_SIZES]
     reports = [case.report.rejudge(replace(t, g_norm_floor=floor)) for floor in floors]
     return {edition: tuple(report.verdicts[edition].outcome for report in reports) for edition in _EDITIONS}
 
 
-def changes(case: Case, batches: Sequence[int] = BATCH_SIZES) -> bool | None:
-    """Whether D2 is not the same at all of these batches."""
+def flips(case: Case, batches: Sequence[int] = BATCH_SIZES) -> bool | None:
+    """Whether D2 differs between these batch sizes; None where it is unknown at one."""
     answers = {below(case, batch) for batch in batches}
     return None if None in answers else len(answers) > 1
 
 
 def _row(name: str, cases: Sequence[Case], judged: Sequence[Verdicts]) -> tuple[Cell, ...]:
     ours = [case.report.flags["D2"] for case in cases]
-    raised = [sum(below(case, batch) is True for batch in BATCH_SIZES) for case in cases]
+    counts = [sum(below(case, batch) is True for batch in BATCH_SIZES) for case in cases]
     return (
         Cell(name),
         range_cell([flag.value for flag in ours]),
-        Cell(" / ".join(dict.fromkeys(flag.shown for flag in ours))),
-        range_cell([edge(case) for case in cases], ".3g"),
-        Cell(" / ".join(dict.fromkeys(f"{count} of {len(BATCH_SIZES)}" for count in raised))),
-        *(Cell(_along(judged, edition)) for edition in _EDITIONS),
+        check_cell(cases, "D2"),
+        range_cell([flip_batch(case) for case in cases], ".3g"),
+        Cell(" / ".join(dict.fromkeys(f"{count} of {len(BATCH_SIZES)}" for count in counts))),
+        *(Cell(_verdict_sequences(judged, edition)) for edition in _EDITIONS),
     )
 
 
-def _along(judged: Sequence[Verdicts], edition: str) -> str:
-    """The verdicts of a seed along the batches; those of seeds that differ beside each other."""
-    along = [" → ".join(dict.fromkeys(verdicts[edition])) for verdicts in judged]
-    return " / ".join(dict.fromkeys(along)).replace("_", " ")
+def _verdict_sequences(judged: Sequence[Verdicts], edition: str) -> str:
+    """The verdicts from the smallest batch to the largest; where seeds differ, each seed's, separated by slashes."""
+    sequences = [" → ".join(dict.fromkeys(verdicts[edition])) for verdicts in judged]
+    return " / ".join(dict.fromkeys(sequences)).replace("_", " ")
 
 
 def _findings(found: Mapping[str, Sequence[Case]], judged: Mapping[str, Sequence[Verdicts]]) -> list[Finding]:
     each = [(f"{name} s{case.seed}", case) for name, cases in found.items() for case in cases]
 
-    def of(title: str, answers: Mapping[str, bool | None]) -> Finding:
-        """Holds where one network shows it; only a look at all of them can say that none does."""
+    def existence_finding(finding_id: str, claim: str, answers: Mapping[str, bool | None]) -> Finding:
+        """Holds if it is true of one network; False only if the answer is known for all of them."""
         shown = [name for name, answer in answers.items() if answer]
         unknown = [name for name, answer in answers.items() if answer is None]
         holds = True if shown else None if unknown else False
         more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
-        return Finding(title, holds, f"{len(shown)} of {len(answers)}: {', '.join(shown[:6]) or 'none'}{more}.")
+        return Finding(
+            finding_id, claim, holds, f"{len(shown)} of {len(answers)}: {', '.join(shown[:6]) or 'none'}{more}."
+        )
 
-    flips = {name: changes(case) for name, case in each}
-    papers = {name: changes(case, PAPERS) for name, case in each}
+    any_batch = {name: flips(case) for name, case in each}
+    papers_batches = {name: flips(case, PAPERS) for name, case in each}
     every = [verdicts for name in found for verdicts in judged[name]]
     moved = {
-        name: any(len(set(along)) > 1 for along in verdicts.values())
+        name: any(len(set(verdict_sequence)) > 1 for verdict_sequence in verdicts.values())
         for (name, _), verdicts in zip(each, every, strict=True)
     }
     return [
-        of(
+        existence_finding(
+            "d2-flips-with-batch",
             f"By the old convention D2 of one network flips between batches of {BATCH_SIZES[0]} and {BATCH_SIZES[-1]}.",
-            flips,
+            any_batch,
         ),
-        of("It flips between the papers' own batches, 128 and 1024.", papers),
-        of("A verdict flips with it.", moved),
+        existence_finding(
+            "d2-flips-between-papers-batches", "It flips between the papers' own batches, 128 and 1024.", papers_batches
+        ),
+        existence_finding("verdict-flips-with-batch", "A verdict flips with it.", moved),
     ]
 
 
-def _figures(found: Mapping[str, Sequence[Case]], words: str) -> list[Figure]:
-    """Norms and flags of the primary audit's network; flags of the others, two networks at a time."""
+def _figures(found: Mapping[str, Sequence[Case]], caption_text: str) -> list[Figure]:
+    """One figure of norms and D2 for the primary audit's network, one of D2 for the other networks."""
 
     def series(name: str) -> Series:
         means = []
@@ -166,7 +172,7 @@ def _figures(found: Mapping[str, Sequence[Case]], words: str) -> list[Figure]:
         return Series(name, BATCH_SIZES, means, style=name, mark="both")
 
     def grid(title: str, names: Sequence[str]) -> CellGrid:
-        cells = tuple(tuple(_word(found[name], batch) for batch in BATCH_SIZES) for name in names)
+        cells = tuple(tuple(_grid_word(found[name], batch) for batch in BATCH_SIZES) for name in names)
         return CellGrid(title, tuple(map(str, BATCH_SIZES)), tuple(names), cells)
 
     audit = [name for name in found if "," not in name]
@@ -181,16 +187,20 @@ def _figures(found: Mapping[str, Sequence[Case]], words: str) -> list[Figure]:
         y_log=True,
         levels={"floor": DiagnosticThresholds().g_norm_floor},
     )
-    said = f"D2 by the old convention: raised in at least one seed, or clear in all. {words}"
+    figure_caption = f"D2 by the old convention: fails in at least one seed, or passes in all. {caption_text}"
     return [
-        Figure("audit", "The old convention, primary audit", (norms, grid("D2 by batch", audit)), said),
+        Figure("audit", "The old convention, primary audit", (norms, grid("D2 by batch", audit)), figure_caption),
         Figure(
-            "others", "The old convention, other networks", (grid("", others[:half]), grid("", others[half:])), said
+            "others",
+            "The old convention, other networks",
+            (grid("", others[:half]), grid("", others[half:])),
+            figure_caption,
         ),
     ]
 
 
-def _word(cases: Sequence[Case], batch: int) -> str:
+def _grid_word(cases: Sequence[Case], batch: int) -> str:
+    """The stored word of a grid cell: D2 fails in a seed, is unknown in one, or passes in all."""
     answers = [below(case, batch) for case in cases]
     return "raised" if True in answers else "open" if None in answers else "clear"
 

@@ -1,7 +1,7 @@
-"""The capacity control: does the penalty take from backprop what it gives to DFA?
+"""The capacity control: does the penalty cost backprop the accuracy that it gives DFA?
 
 Papers: P1 section 5 and figure 3, P2 figure 6 (right) and appendix C.1
-Claim: the penalty costs backprop some accuracy and gives DFA some; what remains between them is not capacity
+Claim: the penalty costs backprop some accuracy and gives DFA some; the gap that remains is not capacity
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from walkback_papers.tables import (
 
 CONTROL_PENALTY = 1e-2
 _EXACT = 1e-6
-"""How far backprop's cosine may be from 1 by rounding."""
+"""Largest rounding error of backprop's cosine, which is 1."""
 Cells = dict[tuple[str, bool], list[Case]]
-"""Cases by the method's name and whether it has the penalty."""
+"""Cases by the method's name and whether the penalty is on."""
 
 
 class CapacityControl(Study):
@@ -52,12 +52,18 @@ class CapacityControl(Study):
         return make_study_report(
             "capacity-control",
             "Capacity control",
-            "Does the penalty take backprop's capacity as it gives DFA its depth?",
+            "Does the penalty cost backprop the accuracy that it gives DFA?",
             scale,
             cases,
             _findings(cells),
             tables=[
-                Table("two-by-two", "Backprop and DFA, with and without", PENALTY_HEADS, rows, caption(scale, cases)),
+                Table(
+                    "two-by-two",
+                    "Backprop and DFA, with and without the penalty",
+                    PENALTY_HEADS,
+                    rows,
+                    caption(scale, cases),
+                ),
                 Table(
                     "differences",
                     "What the penalty changes",
@@ -71,7 +77,7 @@ class CapacityControl(Study):
 
 
 def _findings(cells: Cells) -> list[Finding]:
-    cost, help_, gap, left = (accuracy_gain(*pair) for pair in _pairs(cells).values())
+    loss, gain, gap, left = (accuracy_gain(*pair) for pair in _pairs(cells).values())
     stands, depth = (claim_over_seeds(cells[name, True], "depth") for name in ("BP", "DFA"))
     cosines = [
         case.report.quantities.aggregates.deep_mean_papers for with_it in (False, True) for case in cells["BP", with_it]
@@ -80,31 +86,41 @@ def _findings(cells: Cells) -> list[Finding]:
     outcomes = {"stands": True, "walked_back": False}
     return [
         Finding(
+            "penalty-costs-bp",
             "The penalty costs backprop accuracy.",
-            not_(is_above(cost)),
-            f"{margin_cell(cost).text} pp.",
+            not_(is_above(loss)),
+            f"{margin_cell(loss).text} pp.",
         ),
-        Finding("It gives DFA accuracy.", is_above(help_), f"{margin_cell(help_).text} pp."),
+        Finding("penalty-helps-dfa", "It gives DFA accuracy.", is_above(gain), f"{margin_cell(gain).text} pp."),
         Finding(
+            "bp-depth-useful",
             "Backprop's depth is still of use under it.",
             outcomes.get(stands.outcome),
-            f"Over its shell: {stands.reason}.",
+            f"Over its frozen baseline: {stands.reason}.",
         ),
-        Finding("DFA's depth is of use under it.", outcomes.get(depth.outcome), f"Over its own shell: {depth.reason}."),
         Finding(
+            "dfa-depth-useful",
+            "DFA's depth is of use under it.",
+            outcomes.get(depth.outcome),
+            f"Over its own frozen baseline: {depth.reason}.",
+        ),
+        Finding(
+            "bp-ahead-under-penalty",
             "Capacity is not what DFA lacks: under the same penalty backprop stays ahead.",
             is_above(left),
             f"{margin_cell(left).text} pp{share}.",
         ),
         Finding(
+            "bp-cosine-stays-1",
             "The penalty leaves backprop's cosine at 1.",
             unanimous(abs(number.known - 1) < _EXACT if number.ok else None for number in cosines),
-            "It is exact by construction, so this control cannot fail and shows nothing of DFA's.",
+            "It is exact by construction, so this control cannot fail and shows nothing about DFA's.",
         ),
     ]
 
 
 def _pairs(cells: Cells) -> dict[str, tuple[Sequence[Case], Sequence[Case]]]:
+    """The four differences: the cases whose accuracy is compared, and those subtracted from it."""
     return {
         "penalty on BP": (cells["BP", True], cells["BP", False]),
         "penalty on DFA": (cells["DFA", True], cells["DFA", False]),
@@ -113,17 +129,17 @@ def _pairs(cells: Cells) -> dict[str, tuple[Sequence[Case], Sequence[Case]]]:
     }
 
 
-def _figure(cells: Cells, words: str) -> Figure:
+def _figure(cells: Cells, caption_text: str) -> Figure:
     def bars(name: str) -> Series:
-        shells = cells[name, False][0].report.evidence.frozen.get("method_shell", ())
-        groups = [*([case.accuracy for case in cells[name, with_it]] for with_it in (False, True)), list(shells)]
+        frozen = cells[name, False][0].report.evidence.frozen.get("method_shell", ())
+        groups = [*([case.accuracy for case in cells[name, with_it]] for with_it in (False, True)), list(frozen)]
         means = [fmean(each) if each else None for each in groups]
         low, high = ([end(each, default=None) for each in groups] for end in (min, max))
         return Series(name, range(len(groups)), means, low=low, high=high, mark="bars")
 
     ticks = ("λ = 0", f"λ = {CONTROL_PENALTY:g}", "blocks frozen")
     plot = Plot("Accuracy with and without the penalty", "", "test accuracy", (bars("BP"), bars("DFA")), ticks=ticks)
-    return Figure("accuracy", "Two by two", (plot,), words, columns=1)
+    return Figure("accuracy", "Two by two", (plot,), caption_text, columns=1)
 
 
 STUDY = CapacityControl()

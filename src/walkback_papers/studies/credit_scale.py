@@ -1,7 +1,7 @@
-"""The size of the credit: does Mode 1 need an error that does not shrink?
+"""The size of the credit: does Mode 1 (D1 and D2 fail) need an error that does not shrink?
 
 Papers: ours; P1 and P2 do not say whether DFA's error is normalised (methods.md, section 5)
-Claim: DFA explodes where its credit keeps its size however well samples are fitted, and not where it follows the error
+Claim: DFA explodes where its credit does not shrink as samples are fitted, and not where it shrinks with the error
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from walkback_papers.tables import (
 )
 
 LABEL_ONLY = {"sdfa:site=input": "sDFA", "drtp:site=input": "DRTP"}
-"""Rules whose credit depends on the label alone, and so never shrinks."""
-LASTING = ("DFA", *LABEL_ONLY.values())
-"""Whose credit keeps its size by construction."""
+"""Rules whose credit depends only on the label and so never shrinks."""
+CONSTANT_CREDIT = ("DFA", *LABEL_ONLY.values())
+"""Rules whose credit has a constant size by construction."""
 SHRUNK = 0.9
-"""Of its first size: above, an error has about kept it."""
-SHUFFLED = "DFA raw, random labels"
-_LOOKS = {SHUFFLED: "EP"}
-"""A style that no other rule of these figures has."""
+"""Below this share of its first size an error counts as shrunk."""
+RANDOM_LABELS = "DFA raw, random labels"
+_STYLES = {RANDOM_LABELS: "EP"}
+"""A line style that no other rule of these figures has."""
 Rules = Mapping[str, Sequence[Case]]
 
 
@@ -52,124 +52,141 @@ class CreditScale(Study):
         return scale.runs([METHODS["DFA"], *RAW, *LABEL_ONLY])
 
     def epochs_to_measure(self, scale: Scale) -> list[tuple[RunConfig, Sequence[int]]]:
-        return [(config, looked_at(scale)) for config in self.runs(scale)]
+        return [(config, measured_epochs(scale)) for config in self.runs(scale)]
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
         rules: dict[str, list[Case]] = {}
         for case in cases:
             rules.setdefault(_name(case), []).append(case)
-        epochs = looked_at(scale)
+        epochs = measured_epochs(scale)
         ends = (
             f"‖e‖ and ‖a‖: means over test samples after epoch {epochs[0]} and after the last; ‖a‖ over the states "
-            "between the blocks. Random labels: training labels dealt anew, so that no rule can learn to shrink the "
-            "test error."
+            "between the blocks. Random labels: training labels permuted, so that no rule can learn to shrink the test "
+            "error."
         )
-        marks = "Growth and norms: smallest to largest seed. First epochs: of each seed; – where it never fires."
+        marks = "Growth (D1) and norms: smallest to largest seed. First epochs: of each seed; – where it never fails."
         return make_study_report(
             "credit-scale",
             "The size of the credit",
-            "Does Mode 1 (D1 and D2) need an error that does not shrink?",
+            "Does Mode 1 (D1 and D2 fail) need an error that does not shrink?",
             scale,
             cases,
             _findings(rules, epochs),
             tables=[
-                _sizes(rules, epochs, caption(scale, cases, ends)),
-                _marks(rules, caption(scale, cases, marks)),
+                _size_table(rules, epochs, caption(scale, cases, ends)),
+                _mode_1_table(rules, caption(scale, cases, marks)),
             ],
             figures=[_figure(rules, epochs, caption(scale, cases, "Lines: means over seeds."))],
         )
 
 
-def looked_at(scale: Scale) -> tuple[int, ...]:
-    """Epochs 1, 2, 4, 8, ... and the last."""
+def measured_epochs(scale: Scale) -> tuple[int, ...]:
+    """The epochs after which networks are measured: 1, 2, 4, 8, ... and the last."""
     last = scale.epochs["full"]
     return tuple(sorted({2**power for power in range(last.bit_length()) if 2**power <= last} | {last}))
 
 
 def _name(case: Case) -> str:
     if case.resolved.config.data.settings.get("shuffled"):
-        return SHUFFLED
+        return RANDOM_LABELS
     return LABEL_ONLY.get(case.method, method_label(case.method))
 
 
 def _findings(rules: Rules, epochs: Sequence[int]) -> list[Finding]:
     modes = {name: is_mode_1(cases) for name, cases in rules.items()}
-    words = {True: "raised in every seed", False: "raised in no seed", None: "raised in some seeds or unknown"}
-    lasting = {name: modes[name] for name in LASTING}
-    none_follows = all_true(not_(found) for name, found in modes.items() if name not in LASTING)
-    kept = [_ratio(case, epochs, _error) for case in rules["DFA raw"]]
-    shuffled = [_ratio(case, epochs, _error) for case in rules[SHUFFLED]]
+    words = {
+        True: "fail in every seed",
+        False: "do not both fail in any seed",
+        None: "both fail in some seeds or unknown",
+    }
+    constant_modes = {name: modes[name] for name in CONSTANT_CREDIT}
+    others_not_mode_1 = all_true(not_(found) for name, found in modes.items() if name not in CONSTANT_CREDIT)
+    raw_ratios = [_ratio(case, epochs, _error) for case in rules["DFA raw"]]
+    random_label_ratios = [_ratio(case, epochs, _error) for case in rules[RANDOM_LABELS]]
     return [
-        Finding("DFA with an error of length 1 raises Mode 1.", modes["DFA"], f"D1 and D2: {words[modes['DFA']]}."),
         Finding(
-            "DFA with the error as it is does not.",
+            "unit-error-mode-1",
+            "DFA with an error of length 1 is in Mode 1.",
+            modes["DFA"],
+            f"D1 and D2: {words[modes['DFA']]}.",
+        ),
+        Finding(
+            "raw-error-not-mode-1",
+            "DFA with the raw error is not.",
             not_(modes["DFA raw"]),
             f"D1 and D2: {words[modes['DFA raw']]}.",
         ),
         Finding(
+            "raw-error-shrinks",
             "Under raw DFA the error shrinks by a tenth or more while it trains.",
-            unanimous(None if value is None else value < SHRUNK for value in kept),
-            f"‖e‖ at the end is {range_cell(kept, '.2f').text} of that after epoch {epochs[0]}.",
+            unanimous(None if value is None else value < SHRUNK for value in raw_ratios),
+            f"‖e‖ at the end is {range_cell(raw_ratios, '.2f').text} of that after epoch {epochs[0]}.",
         ),
         Finding(
-            "Mode 1 is raised only by rules whose credit keeps its size.",
-            none_follows if True in lasting.values() or none_follows is False else None,
+            "mode-1-needs-constant-credit",
+            "Only rules whose credit keeps its size are in Mode 1.",
+            others_not_mode_1 if True in constant_modes.values() or others_not_mode_1 is False else None,
             "; ".join(f"{name} ({_by_construction(name)}): {words[found]}" for name, found in modes.items()) + ".",
         ),
         Finding(
-            "A credit that keeps its size is enough: every such rule raises Mode 1.",
-            all_true(lasting.values()),
-            "; ".join(f"{name}: {words[found]}" for name, found in lasting.items()) + ".",
+            "constant-credit-suffices",
+            "A credit that keeps its size is enough: every such rule is in Mode 1.",
+            all_true(constant_modes.values()),
+            "; ".join(f"{name}: {words[found]}" for name, found in constant_modes.items()) + ".",
         ),
         Finding(
-            "An error that cannot shrink is enough: raw DFA raises Mode 1 on random labels.",
-            modes[SHUFFLED],
-            f"D1 and D2: {words[modes[SHUFFLED]]}; ‖e‖ at the end is {range_cell(shuffled, '.2f').text} of that after "
-            f"epoch {epochs[0]}.",
+            "constant-error-suffices",
+            "An error that cannot shrink is enough: raw DFA is in Mode 1 on random labels.",
+            modes[RANDOM_LABELS],
+            f"D1 and D2: {words[modes[RANDOM_LABELS]]}; ‖e‖ at the end is "
+            f"{range_cell(random_label_ratios, '.2f').text} of that after epoch {epochs[0]}.",
         ),
     ]
 
 
-def _error(taken: Measurements) -> float | None:
+def _error(measurements: Measurements) -> float | None:
     """Mean ‖e‖ over samples."""
-    found = taken.get("error_norm")
+    found = measurements.get("error_norm")
     return None if found is None else float(found.mean())
 
 
-def _credit(taken: Measurements) -> float | None:
+def _credit(measurements: Measurements) -> float | None:
     """Mean ‖a_l‖ over samples and the states between the blocks."""
-    found = taken.get("credit_norm")
+    found = measurements.get("credit_norm")
     return None if found is None else float(found[1:-1].mean())
 
 
-def _ratio(case: Case, epochs: Sequence[int], get: Callable[[Measurements], float | None]) -> float | None:
-    first, last = (get(case.close(epoch)) for epoch in (epochs[0], epochs[-1]))
+def _ratio(case: Case, epochs: Sequence[int], metric: Callable[[Measurements], float | None]) -> float | None:
+    first, last = (metric(case.measurements_after(epoch)) for epoch in (epochs[0], epochs[-1]))
     return None if not first or last is None else last / first
 
 
-def _sizes(rules: Rules, epochs: Sequence[int], words: str) -> Table:
+def _size_table(rules: Rules, epochs: Sequence[int], caption_text: str) -> Table:
     rows = []
     for name, cases in rules.items():
-        ends = [mean_cell([_error(case.close(epoch)) for case in cases], ".3f") for epoch in (epochs[0], epochs[-1])]
+        ends = [
+            mean_cell([_error(case.measurements_after(epoch)) for case in cases], ".3f")
+            for epoch in (epochs[0], epochs[-1])
+        ]
         losses = [mean_cell([case.log[place].get("loss") for case in cases], ".3f") for place in (0, -1)]
         share = range_cell([_ratio(case, epochs, _credit) for case in cases], ".2f")
         rows.append((Cell(name), Cell(_by_construction(name)), *ends, share, *losses))
     heads = (
         "rule", "credit", "‖e‖, first", "‖e‖, last", "‖a‖, last over first", "train loss, first", "train loss, last",
     )  # fmt: skip
-    return Table("sizes", "Error and credit while training", heads, tuple(rows), words)
+    return Table("sizes", "Error and credit while training", heads, tuple(rows), caption_text)
 
 
 def _by_construction(name: str) -> str:
-    return "keeps its size" if name in LASTING else "follows the error"
+    return "keeps its size" if name in CONSTANT_CREDIT else "follows the error"
 
 
-def _marks(rules: Rules, words: str) -> Table:
+def _mode_1_table(rules: Rules, caption_text: str) -> Table:
     rows = []
     for name, cases in rules.items():
         flags = [case.report.flags for case in cases]
-        is_judged = name != SHUFFLED
+        is_judged = name != RANDOM_LABELS
         rows.append(
             (
                 Cell(name),
@@ -177,41 +194,51 @@ def _marks(rules: Rules, words: str) -> Table:
                 range_cell([found["D1"].value for found in flags]),
                 range_cell([case.report.quantities.top.hidden_norm.value for case in cases]),
                 range_cell([found["D2"].value for found in flags]),
-                *(Cell(_first(cases, check)) for check in ("D1", "D2")),
+                *(Cell(_first_epochs(cases, check)) for check in ("D1", "D2")),
                 *(verdict_cell(cases, edition) if is_judged else Cell("–") for edition in ("three", "four")),
             )
         )
-    heads = ("rule", "accuracy", "growth", "‖h_L‖", "‖g_L‖ @128", "D1 from epoch", "D2 from epoch", "three", "four")
-    return Table("marks", "Mode 1 and verdicts", heads, tuple(rows), words)
+    heads = (
+        "rule",
+        "accuracy",
+        "growth (D1)",
+        "‖h_L‖",
+        "‖g_L‖ @128",
+        "D1 from epoch",
+        "D2 from epoch",
+        "three",
+        "four",
+    )
+    return Table("marks", "Mode 1 and verdicts", heads, tuple(rows), caption_text)
 
 
-def _first(cases: Sequence[Case], check: str) -> str:
+def _first_epochs(cases: Sequence[Case], check: str) -> str:
     found = [first_alarm(case, alarm(check, case.report.thresholds)) for case in cases]
     return ", ".join("–" if epoch is None else str(epoch) for epoch in found)
 
 
-def _figure(rules: Rules, epochs: Sequence[int], words: str) -> Figure:
+def _figure(rules: Rules, epochs: Sequence[int], caption_text: str) -> Figure:
     def logged(key: str) -> tuple[Series, ...]:
         found = []
         for name, cases in rules.items():
             rows = list(zip(*(case.log for case in cases), strict=True))
-            values = [_mean([row.get(key) for row in each]) for each in rows]
-            found.append(Series(name, [each[0]["epoch"] for each in rows], values, _LOOKS.get(name, "")))
+            values = [_mean_or_none([row.get(key) for row in each]) for each in rows]
+            found.append(Series(name, [each[0]["epoch"] for each in rows], values, _STYLES.get(name, "")))
         return tuple(found)
 
-    def looked(get: Callable[[Measurements], float | None]) -> tuple[Series, ...]:
+    def measured(metric: Callable[[Measurements], float | None]) -> tuple[Series, ...]:
         found = []
         for name, cases in rules.items():
-            values = [_mean([get(case.close(epoch)) for case in cases]) for epoch in epochs]
-            found.append(Series(name, epochs, values, _LOOKS.get(name, ""), mark="both"))
+            values = [_mean_or_none([metric(case.measurements_after(epoch)) for case in cases]) for epoch in epochs]
+            found.append(Series(name, epochs, values, _STYLES.get(name, ""), mark="both"))
         return tuple(found)
 
     t = next(iter(rules.values()))[0].report.thresholds
     plots = (
-        Plot("Error", "epoch", "mean ‖e‖", looked(_error)),
-        Plot("Credit", "epoch", "mean ‖a_l‖ between blocks", looked(_credit)),
+        Plot("Error", "epoch", "mean ‖e‖", measured(_error)),
+        Plot("Credit", "epoch", "mean ‖a_l‖ between blocks", measured(_credit)),
         Plot(
-            "Growth",
+            "Growth (D1)",
             "epoch",
             "largest ‖h_l+1‖ / ‖h_l‖",
             logged("growth"),
@@ -227,10 +254,10 @@ def _figure(rules: Rules, epochs: Sequence[int], words: str) -> Figure:
             levels={"D2 floor": t.g_norm_floor},
         ),
     )
-    return Figure("over-epochs", "Error, credit, growth and gradient", plots, words)
+    return Figure("over-epochs", "Error, credit, growth and gradient", plots, caption_text)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean_or_none(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
 

@@ -1,4 +1,4 @@
-"""Decision utility: which failures does a reader find who looks at more and more of the protocol?
+"""Decision utility: which failures are found by reading more and more of the protocol?
 
 Papers: P1 section 6 and figure 5, P2 section 5.2, tables 4 and 5
 Claim: accuracy and alignment find none; Mode 1 finds the degenerate ones; depth utility finds those Mode 1 misses
@@ -22,9 +22,9 @@ from walkback_papers.tables import caption, combined_finding, make_study_report,
 THREE = ("S0", "S1", "S2", "S3")
 FOUR_METHODS = ("+(a)", "+(b)", "+(c)", "+(d)", "full")
 _DEGENERATE = ("DFA", "State Bridge", "Credit Bridge")
-"""The primary audit's failures, as the first paper has them."""
+"""The primary audit's failures, as the first paper lists them."""
 WIDE, _VIT = " wide", " ViT"
-"""What is put behind a method's name where it is not on the primary audit's network."""
+"""Suffixes of a method's name for networks other than the primary audit's."""
 _ORDER: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
 
 
@@ -38,23 +38,23 @@ class DecisionUtility(Study):
         found |= {f"{name}{_VIT}": cases for name, cases in by_name(results, runs_at("vit", scale)).items()}
         cases = [case for each in found.values() for case in each]
         note = (
-            f"ViT: {scale.epochs['vit']} epochs. A cell is the worst of the seeds' verdicts. A failure is "
-            "what D3 says is one: S3 and +(d) find those by definition."
+            f"ViT: {scale.epochs['vit']} epochs. A cell is the worst of the seeds' verdicts. A failure "
+            "is defined by D3, so S3 and +(d) find all by definition."
         )
-        told = caption(scale, cases, note)
+        table_caption = caption(scale, cases, note)
         tables = [
-            _table("three", "Edition three: what each step of reading concludes", THREE, found, told),
-            _table("four", "Edition four: what each diagnostic alone concludes", FOUR_METHODS, found, told),
+            _table("three", "Edition three: verdict by strategy", THREE, found, table_caption),
+            _table("four", "Edition four: verdict of each diagnostic alone", FOUR_METHODS, found, table_caption),
         ]
         return make_study_report(
             "decision-utility",
             "Decision utility",
-            "Which failures does a reader find who looks at more and more of the protocol?",
+            "Which failures are found by reading more and more of the protocol?",
             scale,
             cases,
             _findings(found),
             tables=tables,
-            figures=[_figure(found, told)],
+            figures=[_figure(found, table_caption)],
         )
 
 
@@ -67,13 +67,13 @@ def _worst(cases: Sequence[Case], strategy: str) -> Outcome:
     return min((strategies(case.report)[strategy] for case in cases), key=_ORDER.index)
 
 
-def _caught(cases: Sequence[Case], strategy: str) -> bool | None:
+def _walked_back(cases: Sequence[Case], strategy: str) -> bool | None:
     """Whether a strategy walks the case back: in every seed, in none, or None."""
     known = {"walked_back": True, "trustworthy": False}
     return unanimous(known.get(strategies(case.report)[strategy]) for case in cases)
 
 
-def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[Case]], words: str) -> Table:
+def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[Case]], caption_text: str) -> Table:
     """A row for each case: its accuracy, its alignment, and a verdict for each strategy."""
     heads = ("case", "accuracy", "margin, pp", *rows)
     cells = tuple(
@@ -86,7 +86,7 @@ def _table(name: str, title: str, rows: Sequence[str], found: Mapping[str, list[
         for case, cases in found.items()
     )
     notes = tuple(f"{row}: {STRATEGIES[row].summary}." for row in rows)
-    return Table(name, title, heads, cells, words, notes)
+    return Table(name, title, heads, cells, caption_text, notes)
 
 
 def _cell(cases: Sequence[Case], strategy: str) -> Cell:
@@ -97,56 +97,69 @@ def _cell(cases: Sequence[Case], strategy: str) -> Cell:
 
 
 def _findings(found: Mapping[str, list[Case]]) -> list[Finding]:
-    def by(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
-        return {name: _caught(found[name], strategy) for name in names}
+    def walked_back_by(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
+        return {name: _walked_back(found[name], strategy) for name in names}
 
     def passes(strategy: str, names: Sequence[str]) -> dict[str, bool | None]:
-        return {f"{name} under {strategy}": not_(_caught(found[name], strategy)) for name in names}
+        return {f"{name} under {strategy}": not_(_walked_back(found[name], strategy)) for name in names}
 
-    failing = [name for name, cases in found.items() if _caught(cases, "+(d)")]
+    failing = [name for name, cases in found.items() if _walked_back(cases, "+(d)")]
     healthy = {key: answer for s in STRATEGIES for key, answer in passes(s, ["BP"]).items()}
-    blind = passes("S0", failing) | passes("S1", failing)
+    passed_by_s0_s1 = passes("S0", failing) | passes("S1", failing)
     return [
         combined_finding(
-            "Accuracy, and accuracy with alignment, walk nothing back (they have nothing to do it by).", blind
+            "accuracy-finds-nothing",
+            "Accuracy, and accuracy with alignment, walk nothing back (they contain no check).",
+            passed_by_s0_s1,
         ),
         combined_finding(
+            "mode-1-finds-dfa",
             "The Mode 1 check (S2) finds DFA on the ResMLP, and DFA and FA on the ViT.",
-            by("S2", ["DFA", "DFA ViT", "FA ViT"]),
+            walked_back_by("S2", ["DFA", "DFA ViT", "FA ViT"]),
         ),
         combined_finding(
+            "wide-fa-needs-depth-utility",
             "FA on the wide, shallow ResMLP is missed by the Mode 1 check and found by depth utility.",
-            passes("S2", ["FA wide"]) | {"found by S3": _caught(found["FA wide"], "S3")},
+            passes("S2", ["FA wide"]) | {"found by S3": _walked_back(found["FA wide"], "S3")},
         ),
         combined_finding(
-            "S3 finds all four failures of the later paper.", by("S3", ["DFA", "FA wide", "DFA ViT", "FA ViT"])
+            "s3-finds-all",
+            "S3 finds all four failures of the later paper.",
+            walked_back_by("S3", ["DFA", "FA wide", "DFA ViT", "FA ViT"]),
         ),
-        combined_finding("Backprop passes under every strategy.", healthy),
+        combined_finding("bp-passes", "Backprop passes under every strategy.", healthy),
         *(
-            combined_finding(f"{s} alone finds DFA and both bridges.", by(s, _DEGENERATE))
-            for s in ("+(a)", "+(b)", "+(d)")
+            combined_finding(
+                f"{letter}-finds-degenerate",
+                f"+({letter}) alone finds DFA and both bridges.",
+                walked_back_by(f"+({letter})", _DEGENERATE),
+            )
+            for letter in "abd"
         ),
         combined_finding(
+            "c-misses-dfa",
             "+(c) alone finds both bridges and not DFA.",
-            by("+(c)", _DEGENERATE[1:]) | passes("+(c)", _DEGENERATE[:1]),
+            walked_back_by("+(c)", _DEGENERATE[1:]) | passes("+(c)", _DEGENERATE[:1]),
         ),
-        _alone(found),
+        _each_needed(found),
     ]
 
 
-def _alone(found: Mapping[str, list[Case]]) -> Finding:
+def _each_needed(found: Mapping[str, list[Case]]) -> Finding:
     """Whether each of the two groups of checks finds something that the other does not."""
-    only_mode_1 = [n for n, cases in found.items() if _caught(cases, "S2") and _caught(cases, "+(d)") is False]
-    only_depth = [n for n, cases in found.items() if _caught(cases, "+(d)") and _caught(cases, "S2") is False]
-    said = (
+    only_mode_1 = [
+        n for n, cases in found.items() if _walked_back(cases, "S2") and _walked_back(cases, "+(d)") is False
+    ]
+    only_depth = [n for n, cases in found.items() if _walked_back(cases, "+(d)") and _walked_back(cases, "S2") is False]
+    details = (
         f"Found by Mode 1 (D1 and D2) alone: {', '.join(only_mode_1) or 'nothing'}; by depth utility alone: "
         f"{', '.join(only_depth) or 'nothing'}."
     )
     holds = bool(only_mode_1) and bool(only_depth)
-    return Finding("Mode 1 and depth utility each find a case that the other misses.", holds, said)
+    return Finding("both-needed", "Mode 1 and depth utility each find a case that the other misses.", holds, details)
 
 
-def _figure(found: Mapping[str, list[Case]], words: str) -> Figure:
+def _figure(found: Mapping[str, list[Case]], caption_text: str) -> Figure:
     def grid(title: str, columns: Sequence[str], rows: Sequence[str]) -> CellGrid:
         cells = tuple(tuple(_worst(found[name], strategy) for strategy in columns) for name in rows)
         return CellGrid(title, tuple(columns), tuple(rows), cells)
@@ -158,7 +171,7 @@ def _figure(found: Mapping[str, list[Case]], words: str) -> Figure:
         for what, rows in (("Primary audit", audit), ("Wide and ViT", others))
         for edition, columns in (("three", THREE), ("four", FOUR_METHODS))
     )
-    return Figure("strategies", "What each strategy concludes of each case", plots, words)
+    return Figure("strategies", "Verdict of each strategy on each case", plots, caption_text)
 
 
 STUDY = DecisionUtility()

@@ -1,7 +1,7 @@
-"""The depth sweep: which check fires at which depth, of one width?
+"""The depth sweep: at one width, which check fails at which depth?
 
 Papers: the outline names one width of 512 and no depth; no paper prints the sweep
-Claim: D1 and D2 both fire for DFA, whatever the depth
+Claim: DFA fails D1 and D2 at every depth
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from walkback_papers.tables import (
 
 DEPTH_METHODS = tuple(METHODS[name] for name in ("BP", "FA", "DFA"))
 DEPTH_SIZES = {"smoke": ("resmlp:d=32", (2, 4, 6), "full"), "paper": ("resmlp:d=512", (2, 4, 8, 12), "short")}
-"""By scale: the network, its depths, and how long it is trained. Where DFA's stream explodes it has after 30 epochs."""
+"""By scale: the network, its depths and the kind of training. If DFA's hidden states explode, they do so within 30
+epochs."""
 _HEADS = (
-    "method", "L", "accuracy", "over its shell, pp", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2", "D3", "three",
+    "method", "L", "accuracy", "over frozen, pp", "deep cosine", "growth (D1)", "‖g_L‖ @128", "D1", "D2", "D3", "three",
     "depth",
 )  # fmt: skip
 _Swept = dict[str, dict[int, list[Case]]]
@@ -63,14 +64,16 @@ class DepthSweep(Study):
             _HEADS,
             tuple(_row(name, found) for name, depths in swept.items() for found in depths.values()),
             caption(
-                scale, cases, "Growth and gradients: smallest to largest seed. Margin: over the method's own shell."
+                scale,
+                cases,
+                "Growth (D1) and gradients: smallest to largest seed. Over frozen: over the own frozen baseline.",
             ),
         )
         arch = DEPTH_SIZES[scale.name][0]
         return make_study_report(
             "depth-sweep",
             "Depth sweep",
-            f"Which check fires at which depth of {arch.replace(':', ' ')}?",
+            f"Which check fails at which depth of {arch.replace(':', ' ')}?",
             scale,
             cases,
             _findings(swept),
@@ -101,18 +104,21 @@ def _findings(swept: _Swept) -> list[Finding]:
     bp, fa, dfa = swept["BP"], swept["FA"], swept["DFA"]
     return [
         Finding(
+            "bp-passes",
             "Backprop passes at every depth.",
             all(verdict_cell(cases, "three").text == "trustworthy" for cases in bp.values()),
             _by_depth({depth: verdict_cell(cases, "three").text for depth, cases in bp.items()}),
         ),
-        *(_fires(check, dfa) for check in ("D1", "D2")),
+        *(_fails_everywhere(check, dfa) for check in ("D1", "D2")),
         Finding(
-            "FA does not trigger Mode 1 at any depth.",
+            "fa-not-mode-1",
+            "FA is not in Mode 1 at any depth.",
             all_true(not_(is_mode_1(cases)) for cases in fa.values()),
-            _by_depth({depth: _answer(is_mode_1(cases)) for depth, cases in fa.items()}),
+            _by_depth({depth: _yes_no(is_mode_1(cases)) for depth, cases in fa.items()}),
         ),
         *(
             Finding(
+                f"{name.lower()}-depth-fails",
                 f"{name}'s trained blocks beat its frozen ones at no depth.",
                 all_true(depth_fails(cases) for cases in swept[name].values()),
                 _by_depth({depth: f"{margin_cell(_margin(cases)).text} pp" for depth, cases in swept[name].items()}),
@@ -122,24 +128,25 @@ def _findings(swept: _Swept) -> list[Finding]:
     ]
 
 
-def _fires(check: str, dfa: dict[int, list[Case]]) -> Finding:
+def _fails_everywhere(check: str, dfa: dict[int, list[Case]]) -> Finding:
     values = {
         depth: range_cell([case.report.flags[check].value for case in cases]).text for depth, cases in dfa.items()
     }
     answers = {depth: check_fails(cases, check) for depth, cases in dfa.items()}
-    said = {depth: f"{_answer(answers[depth])} ({values[depth]})" for depth in dfa}
-    return Finding(f"{check} fires for DFA at every depth.", all_true(answers.values()), _by_depth(said))
+    texts = {depth: f"{_yes_no(answers[depth])} ({values[depth]})" for depth in dfa}
+    claim = f"DFA fails {check} at every depth."
+    return Finding(f"dfa-fails-{check.lower()}", claim, all_true(answers.values()), _by_depth(texts))
 
 
-def _answer(answer: bool | None) -> str:
+def _yes_no(answer: bool | None) -> str:
     return {True: "yes", False: "no", None: "seeds differ or unknown"}[answer]
 
 
-def _by_depth(said: dict[int, str]) -> str:
-    return f"{'; '.join(f'L = {depth}: {words}' for depth, words in said.items())}."
+def _by_depth(texts: dict[int, str]) -> str:
+    return f"{'; '.join(f'L = {depth}: {text}' for depth, text in texts.items())}."
 
 
-def _figure(swept: _Swept, words: str) -> Figure:
+def _figure(swept: _Swept, caption_text: str) -> Figure:
     t = DiagnosticThresholds()
 
     def flag(case: Case, check: str) -> float | None:
@@ -157,11 +164,11 @@ def _figure(swept: _Swept, words: str) -> Figure:
         return Plot(title, "blocks L", title, tuple(series(name, get) for name in swept), y_log=log, levels=levels)
 
     plots = (
-        plot("growth", "D1", True, {"D1": t.h_norm_explosion_ratio}),
+        plot("growth (D1)", "D1", True, {"D1": t.h_norm_explosion_ratio}),
         plot("‖g_L‖ @128", "D2", True, {"D2": t.g_norm_floor}),
         plot("test accuracy", "accuracy", False, {}),
     )
-    return Figure("depths", "Growth, reference and accuracy by depth", plots, words, columns=3)
+    return Figure("depths", "Growth, reference and accuracy by depth", plots, caption_text, columns=3)
 
 
 STUDY = DepthSweep()

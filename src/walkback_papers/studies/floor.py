@@ -1,7 +1,7 @@
-"""The floor: is a reference gradient under 1e-7 noise, or only too small for cosine functions that clamp?
+"""The floor: is a reference gradient below 1e-7 noise, or only too small for cosine functions that clamp?
 
 Papers: P1 section 3 and P2 section 3.1 assume it is noise; measuring it is ours
-Claim: below the floor float64 mostly confirms the direction; what made cosines unreadable there is the clamp at 1e-8
+Claim: below the floor float64 mostly confirms the direction; cosines are distorted there by the clamp at 1e-8
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from walkback_papers.tables import caption, make_study_report, numbers_cell, ran
 _T = DiagnosticThresholds()
 _FLOOR, CLAMP, VALID, _SHARE = _T.g_norm_floor, _T.cosine_eps, _T.direction_valid_cos, _T.direction_valid_share
 _STATUSES = ("valid", "degraded", "noise", "missing")
-CLOSE = 0.01
-"""Two cosines that differ by less are the same to a reader."""
+SAME_COSINE = 0.01
+"""Cosines that differ by less count as equal."""
 _LAYERS = (
     "case",
     "layers",
@@ -46,7 +46,7 @@ BELOW = ("case, layer", "‖g_l‖ @128", "direction", "median cos(g, g64)", "un
 DECADES = ("‖g_l[i]‖ @128", "samples", "direction kept", "median cos(g, g64)", "clamped / true cosine")
 
 
-_ELSEWHERE = {
+_OTHER_NETWORKS = {
     "wide": "wide",
     "no_norm": "no norm",
     "vit": "ViT",
@@ -54,46 +54,48 @@ _ELSEWHERE = {
     "cnn": "CNN",
     "cifar100": "100 classes",
 }
-"""Every other network of the papers, with the words for it; BP, FA and DFA are looked at."""
+"""Labels of the papers' other networks; on each, BP, FA and DFA are measured."""
 
 
 class Floor(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [*_audit(scale), *(config for place in _ELSEWHERE for config in runs_at(place, scale))]
+        return [*_audit(scale), *(config for place in _OTHER_NETWORKS for config in runs_at(place, scale))]
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         found = by_name(results, _audit(scale))
-        for place, words in _ELSEWHERE.items():
-            there = by_name(results, runs_at(place, scale))
-            found |= {f"{name}, {words}": cases for name, cases in there.items()}
+        for place, label in _OTHER_NETWORKS.items():
+            by_method = by_name(results, runs_at(place, scale))
+            found |= {f"{name}, {label}": cases for name, cases in by_method.items()}
         cases = [case for each in found.values() for case in each]
         note = (
             f"Floor {_FLOOR:g}, clamp {CLAMP:g}, both @{GROUP}; ViT and CNN: {scale.epochs['vit']} epochs. Without "
             "gradient: exactly zero in float32, smallest to largest seed; they have no direction and are not counted."
         )
-        told = caption(scale, cases, note)
+        table_caption = caption(scale, cases, note)
         samples = _samples(cases)
-        low = tuple(_low_row(name, index, each) for name, index, each in _low(found))
+        low = tuple(_low_row(name, index, each) for name, index, each in _low_layers(found))
         tables = [
-            Table("layers", "Layers by size and direction", _LAYERS, tuple(_row(*x) for x in found.items()), told)
+            Table(
+                "layers", "Layers by size and direction", _LAYERS, tuple(_row(*x) for x in found.items()), table_caption
+            )
         ]
         if low:
             title = "Layers under the floor, or distorted by the clamp, in at least one seed"
-            tables.append(Table("below", title, BELOW, low, told))
+            tables.append(Table("below", title, BELOW, low, table_caption))
         title = "Single samples at single layers, by the size of their gradient"
-        tables.append(Table("decades", title, DECADES, tuple(_decade_rows(samples)), told, _NOTES))
+        tables.append(Table("decades", title, DECADES, tuple(_decade_rows(samples)), table_caption, _NOTES))
         return make_study_report(
             "floor",
             "The floor, measured",
-            "Is a reference gradient under 1e-7 noise, or only too small for cosine functions that clamp?",
+            "Is a reference gradient below 1e-7 noise, or only too small for cosine functions that clamp?",
             scale,
             cases,
             _findings(found, samples),
             tables=tables,
-            figures=[_figure(found, told)],
+            figures=[_figure(found, table_caption)],
         )
 
 
@@ -105,7 +107,7 @@ _NOTES = (
 
 @dataclass(frozen=True)
 class Samples:
-    """Single samples at single layers, flat and beside each other; those without a gradient are left out."""
+    """Flat arrays with one entry per sample and layer; entries without a gradient are left out."""
 
     grad: Array
     """Norm @128."""
@@ -114,6 +116,7 @@ class Samples:
     credit: Array
     """Norm @128."""
     cos: Array
+    """cos(credit, gradient)."""
     clamped: Array
 
     def where(self, chosen: np.typing.NDArray[np.bool_]) -> Samples:
@@ -126,12 +129,12 @@ class Samples:
 
     @property
     def share_kept(self) -> float | None:
-        """Of those whose direction was replayed."""
+        """Share with the same direction in float64."""
         return float((self.kept >= VALID).mean()) if self.kept.size else None
 
     @property
     def slope(self) -> float | None:
-        """Of the clamped cosine on the true one, through zero."""
+        """Slope of the clamped cosine on the true one, through zero."""
         square = float((self.cos**2).sum())
         return float((self.clamped * self.cos).sum()) / square if square > 0 else None
 
@@ -160,26 +163,27 @@ def _layers(cases: Sequence[Case]) -> Iterator[Layer]:
 
 
 def is_under(layer: Layer) -> bool:
+    """Whether the layer's reference gradient is under the floor."""
     return layer.grad_norm_128.ok and layer.grad_norm_128.known < _FLOOR
 
 
 def _row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     layers = list(_layers(cases))
-    under: list[str] = [layer.direction.status for layer in layers if is_under(layer)]
-    over: list[str] = [layer.direction.status for layer in layers if not is_under(layer)]
+    below: list[str] = [layer.direction.status for layer in layers if is_under(layer)]
+    above: list[str] = [layer.direction.status for layer in layers if not is_under(layer)]
     distorted = sum(layer.clamp.status == "distorted" for layer in layers)
-    counts = [len(layers), len(under), *(under.count(status) for status in _STATUSES)]
-    counts += [over.count("valid"), len(over) - over.count("valid"), distorted]
+    counts = [len(layers), len(below), *(below.count(status) for status in _STATUSES)]
+    counts += [above.count("valid"), len(above) - above.count("valid"), distorted]
     none = range_cell([_zero_share(case) for case in cases], ".0%")
     return (Cell(name), *(Cell(str(count), count) for count in counts), none)
 
 
 def _zero_share(case: Case) -> float:
-    """Of samples at layers, those whose gradient is exactly zero: the softmax has nothing left to say of them."""
+    """Share of samples and layers whose gradient is exactly zero because the softmax is saturated."""
     return float((case.measurements.arrays["grad_norm"] == 0).mean())
 
 
-def _low(found: Mapping[str, Sequence[Case]]) -> Iterator[tuple[str, int, Sequence[Case]]]:
+def _low_layers(found: Mapping[str, Sequence[Case]]) -> Iterator[tuple[str, int, Sequence[Case]]]:
     for name, cases in found.items():
         for index in range(len(cases[0].report.quantities.layers)):
             each = [case.report.quantities.layers[index] for case in cases]
@@ -193,7 +197,7 @@ def _low_row(name: str, index: int, cases: Sequence[Case]) -> tuple[Cell, ...]:
     if all(layer.credit is not None for layer in layers):
         cells = [
             numbers_cell(cases, lambda case: _credit(case, index).cos, "+.3f"),
-            # Its column says what it is; the judge's caveat would be repeated below for every cell.
+            # The column's head says that it is clamped; the reason would be repeated below the table for every cell.
             replace(numbers_cell(cases, lambda case: _credit(case, index).clamped, "+.3f"), reason=""),
         ]
     return (
@@ -213,7 +217,7 @@ def _credit(case: Case, index: int) -> LayerCredit:
 
 
 def decades(samples: Samples) -> Iterator[tuple[float, Samples]]:
-    """The samples of each power of ten that has any, by its lower end."""
+    """The samples of each power of ten that has any, with the lower end of the decade."""
     if samples.grad.size == 0:
         return
     first, last = (int(np.floor(np.log10(end))) for end in (samples.grad.min(), samples.grad.max()))
@@ -238,43 +242,47 @@ def _decade_rows(samples: Samples) -> Iterator[tuple[Cell, ...]]:
 
 def _findings(found: Mapping[str, Sequence[Case]], samples: Samples) -> list[Finding]:
     named = [(f"{name} h_{layer.index}", layer) for name, cases in found.items() for layer in _layers(cases)]
-    under = [(name, layer) for name, layer in named if is_under(layer)]
-    over = [(name, layer) for name, layer in named if not is_under(layer)]
-    noise = sum(layer.direction.status == "noise" for _, layer in under)
-    valid = [(name, layer) for name, layer in under if layer.direction.status == "valid"]
+    below = [(name, layer) for name, layer in named if is_under(layer)]
+    above = [(name, layer) for name, layer in named if not is_under(layer)]
+    noise = sum(layer.direction.status == "noise" for _, layer in below)
+    valid = [(name, layer) for name, layer in below if layer.direction.status == "valid"]
     only_clamp = [(name, layer) for name, layer in valid if layer.clamp.status == "distorted"]
-    bad = Counter(name.rpartition(" ")[0] for name, layer in over if layer.direction.status != "valid")
-    unseen = [(name, layer) for name, layer in over if layer.clamp.status == "distorted"]
+    bad = Counter(name.rpartition(" ")[0] for name, layer in above if layer.direction.status != "valid")
+    distorted = [(name, layer) for name, layer in above if layer.clamp.status == "distorted"]
     return [
         Finding(
+            "below-floor-is-noise",
             "A layer whose gradient is under the floor holds noise.",
-            noise == len(under) if under else None,
-            f"Of {len(under)} layers under it (all seeds) {noise} are noise and {len(valid)} are confirmed by float64.",
+            noise == len(below) if below else None,
+            f"Of {len(below)} layers under it (all seeds) {noise} are noise and {len(valid)} are confirmed by float64.",
         ),
         Finding(
+            "clamp-distorts-below-floor",
             "Some cosines called uninterpretable are only distorted by the clamp: float64 confirms the direction.",
-            bool(only_clamp) if under else None,
-            f"{len(only_clamp)} of {len(under)} layers under the floor{_example(only_clamp)}.",
+            bool(only_clamp) if below else None,
+            f"{len(only_clamp)} of {len(below)} layers under the floor{_example(only_clamp)}.",
         ),
         Finding(
+            "above-floor-is-valid",
             "Above the floor every layer's direction is valid.",
-            not bad if over else None,
-            f"{len(over)} layers above it; not valid: "
+            not bad if above else None,
+            f"{len(above)} layers above it; not valid: "
             + ("; ".join(f"{count} of {name}" for name, count in bad.items()) or "none")
             + ".",
         ),
         Finding(
-            "A reference above the floor does not keep a plain cosine right: a credit under the clamp distorts it too.",
-            bool(unseen) if over else None,
-            f"{len(unseen)} of {len(over)} layers above the floor are clamp-distorted{_example(unseen)}.",
+            "clamp-distorts-above-floor",
+            "Above the floor a plain cosine can still be wrong: a credit under the clamp distorts it too.",
+            bool(distorted) if above else None,
+            f"{len(distorted)} of {len(above)} layers above the floor are clamp-distorted{_example(distorted)}.",
         ),
-        _single(samples.between(0, _FLOOR)),
-        _between(samples.between(CLAMP, _FLOOR)),
+        _single_samples(samples.between(0, _FLOOR)),
+        _above_clamp(samples.between(CLAMP, _FLOOR)),
     ]
 
 
 def _example(layers: Sequence[tuple[str, Layer]]) -> str:
-    """The layer whose cosine the clamp changes most."""
+    """The layer whose cosine the clamp changes most, as text."""
     known = [
         (name, layer.credit.cos.known, layer.credit.clamped.known)
         for name, layer in layers
@@ -286,29 +294,32 @@ def _example(layers: Sequence[tuple[str, Layer]]) -> str:
     return f"; most at {name}: {true:+.3f}, clamped {clamped:+.3f}"
 
 
-def _single(low: Samples) -> Finding:
-    """Sample by sample: a network above the floor has single samples under it."""
+def _single_samples(low: Samples) -> Finding:
+    """Whether single samples under the floor keep their direction; a network above it has such samples too."""
     share = low.share_kept
     return Finding(
+        "samples-keep-direction",
         f"Of single samples' gradients under the floor, {_SHARE:.0%} keep their direction.",
         None if share is None else share >= _SHARE,
         f"{low.grad.size:,} of them" + ("." if share is None else f"; {share:.1%} keep it."),
     )
 
 
-def _between(low: Samples) -> Finding:
-    """The warning margin: ten times the clamp."""
+def _above_clamp(low: Samples) -> Finding:
+    """Whether a plain cosine is right between the clamp and the floor, which is ten times the clamp."""
     real = low.where((low.kept >= VALID) & (low.credit >= CLAMP))
-    share = float((np.abs(real.clamped - real.cos) < CLOSE).mean()) if real.cos.size else None
+    share = float((np.abs(real.clamped - real.cos) < SAME_COSINE).mean()) if real.cos.size else None
     return Finding(
-        f"Between the clamp and the floor a plain cosine is right (within {CLOSE:g} for {_SHARE:.0%} of samples).",
+        "cosine-right-above-clamp",
+        f"Between the clamp and the floor a plain cosine is right (within {SAME_COSINE:g} for {_SHARE:.0%} of "
+        "samples).",
         None if share is None else share >= _SHARE,
         f"{real.cos.size:,} samples with a valid direction and a credit above the clamp"
         + ("." if share is None else f"; right for {share:.1%}."),
     )
 
 
-def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
+def _figure(found: Mapping[str, Sequence[Case]], caption_text: str) -> Figure:
     by_case = {name: list(decades(_samples(cases))) for name, cases in found.items()}
 
     def plot(title: str, y_label: str, get: str) -> Plot:
@@ -320,10 +331,10 @@ def _figure(found: Mapping[str, Sequence[Case]], words: str) -> Figure:
         return Plot(title, "‖g_l[i]‖ @128, by decade", y_label, series, x_log=True, events=marks)
 
     plots = (
-        plot("Is the direction real?", "share that keeps it", "share_kept"),
+        plot("Is the direction confirmed by float64?", "share with the same direction", "share_kept"),
         plot("Is the cosine distorted?", "clamped / true cosine", "slope"),
     )
-    return Figure("decades", "Direction and clamp by the size of a sample's gradient", plots, words)
+    return Figure("decades", "Direction and clamp by the size of a sample's gradient", plots, caption_text)
 
 
 STUDY = Floor()

@@ -1,7 +1,7 @@
-"""The fresh-B null: is DFA's alignment that of its own feedback matrices, or would any others do?
+"""The fresh-B null: does DFA's alignment depend on its own feedback matrices, or do fresh ones give the same?
 
 Papers: P1 table 2 (last row), P2 appendix C.2
-Claim: under the penalty the deep cosine belongs to the matrices that were trained with; fresh ones give zero
+Claim: under the penalty the deep cosine depends on the matrices used in training; fresh ones give zero
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NULL_PENALTIES = (1e-2, 0.0)
 _HEADS = (
     "λ", "seed", "layers", "own B", "fresh B, mean", "fresh B, sd", "draws", "z against fresh", "z against rotation",
 )  # fmt: skip
-MIDDLE = 1.96
-"""Within so many standard deviations lie 95% of fresh draws."""
+MIDDLE_95 = 1.96
+"""95% of normally distributed draws are within this many standard deviations."""
 _ABSENT = Number.missing("no fresh feedback was drawn")
 
 
@@ -46,7 +46,7 @@ class FreshBNull(Study):
         return make_study_report(
             "fresh-b-null",
             "Fresh feedback",
-            "Is DFA's alignment that of its own feedback matrices, or would any others do?",
+            "Does DFA's alignment depend on its own feedback matrices, or do fresh ones give the same?",
             scale,
             cases,
             _findings(by),
@@ -62,35 +62,42 @@ def _findings(by: dict[float, list[Case]]) -> list[Finding]:
     shown = ", ".join("none" if end is None else f"[{end[0]:+.3f}, {end[1]:+.3f}]" for end in ends)
     return [
         Finding(
-            f"Under λ = {NULL_PENALTIES[0]:g} DFA's deep cosine belongs to its own B.",
-            _outside(with_it),
-            _scores(with_it),
+            "depends-on-own-b",
+            f"Under λ = {NULL_PENALTIES[0]:g} DFA's deep cosine depends on its own B.",
+            _all_outside(with_it),
+            _scores_text(with_it),
         ),
         Finding(
+            "fresh-b-gives-zero",
             f"Under λ = {NULL_PENALTIES[0]:g} fresh matrices give zero.",
             covers,
             f"95% intervals of the draws' mean, by seed: {shown}.",
         ),
-        Finding("Without a penalty its deep cosine is that of any B.", not_(_outside(without)), _scores(without)),
+        Finding(
+            "any-b-without-penalty",
+            "Without a penalty its deep cosine is that of any B.",
+            not_(_all_outside(without)),
+            _scores_text(without),
+        ),
     ]
 
 
-def _outside(cases: Sequence[Case]) -> bool | None:
-    """Whether the trained B's deep cosine lies above fresh ones': in every seed; False where it lies among the middle
-    95% of them in every seed; None in between."""
-    return unanimous(_far(_score(_deep_null(case)), case.report.thresholds.null_z) for case in cases)
+def _all_outside(cases: Sequence[Case]) -> bool | None:
+    """Whether the deep cosine with the trained B is above those with fresh ones in every seed; False where it is within
+    the middle 95% of them in every seed; None otherwise."""
+    return unanimous(_is_outside(_score(_deep_null(case)), case.report.thresholds.null_z) for case in cases)
 
 
-def _far(z: Number, limit: float) -> bool | None:
-    if not z.ok or MIDDLE <= abs(z.known) < limit:
+def _is_outside(z: Number, limit: float) -> bool | None:
+    if not z.ok or MIDDLE_95 <= abs(z.known) < limit:
         return None
     return z.known >= limit
 
 
-def _scores(cases: Sequence[Case]) -> str:
+def _scores_text(cases: Sequence[Case]) -> str:
     limit = cases[0].report.thresholds.null_z
     each = ", ".join(_score(_deep_null(case)).short("+.1f") for case in cases)
-    return f"z by seed: {each}; outside the draws from {limit:g}, among them under {MIDDLE:g}."
+    return f"z by seed: {each}; outside the draws from {limit:g}, among them under {MIDDLE_95:g}."
 
 
 def _score(null: Fresh | None) -> Number:
@@ -109,7 +116,7 @@ def _draws(case: Case) -> Array:
 
 
 def _rows(case: Case) -> list[tuple[Cell, ...]]:
-    """One run, over the deep layers and over those that the papers count."""
+    """Two rows of one run: over the deep layers, and over the layers that the papers include."""
     a = case.report.quantities.aggregates
     every = list(range(1, case.measurements.depth + 1))
     published = fresh_of(a.deep_mean_papers, case.measurements.get("null_fresh"), every)
@@ -137,19 +144,19 @@ def _cell(number: Number, spec: str) -> Cell:
     return Cell(number.short(spec), number.value, number.reason)
 
 
-def _figure(by: dict[float, list[Case]], words: str) -> Figure:
+def _figure(by: dict[float, list[Case]], caption_text: str) -> Figure:
     plots = []
     for size, cases in by.items():
         drawn = [(place, float(value)) for place, case in enumerate(cases) for value in _draws(case)]
         own = [case.report.quantities.aggregates.deep_mean.value for case in cases]
         series = (
-            Series("fresh B", [place for place, _ in drawn], [value for _, value in drawn], "shell", mark="points"),
+            Series("fresh B", [place for place, _ in drawn], [value for _, value in drawn], "null", mark="points"),
             Series("own B", range(len(cases)), own, "DFA", mark="points"),
         )
         ticks = tuple(f"seed {case.seed}" for case in cases)
         title = f"λ = {size:g}"
         plots.append(Plot(title, "", "mean deep cosine", series, levels={"": 0.0}, ticks=ticks))
-    return Figure("draws", "Own B against fresh draws", tuple(plots), words)
+    return Figure("draws", "Own B against fresh draws", tuple(plots), caption_text)
 
 
 STUDY = FreshBNull()

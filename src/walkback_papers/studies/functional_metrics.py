@@ -1,4 +1,4 @@
-"""Functional metrics: does the cosine rank methods as what their credit does?
+"""Functional metrics: does the cosine rank methods as functional metrics of their credit do?
 
 Papers: P2 section 4.3 and table 3
 Claim: under a matched penalty the deep cosine ranks methods in another order than every functional metric does
@@ -43,14 +43,14 @@ def _deep(name: str) -> Metric:
     return get
 
 
-def _lowered(get: Metric) -> Metric:
-    """How much a loss falls: so that more is better everywhere."""
+def _negated(get: Metric) -> Metric:
+    """The metric with the opposite sign: how much a loss falls, so that more is better for every metric."""
 
-    def fall(case: Case) -> Number:
+    def negative(case: Case) -> Number:
         number = get(case)
         return Number.of(-number.known, number.reason) if number.ok else number
 
-    return fall
+    return negative
 
 
 COSINES: dict[str, Metric] = {
@@ -59,15 +59,15 @@ COSINES: dict[str, Metric] = {
 }
 PROBES: dict[str, Metric] = {
     "perturbation correlation": _deep("rho"),
-    "fall by nudging": _lowered(_deep("nudge_credit")),
+    "fall by nudging": _negated(_deep("nudge_credit")),
     "efficiency": _deep("efficiency"),
 }
-"""At the trained weights, of the credit."""
+"""Metrics of the credit at the trained weights."""
 TRAINED: dict[str, Metric] = {
-    "fall of the training loss": _lowered(lambda case: train_loss_change(case.log)),
+    "fall of the training loss": _negated(lambda case: train_loss_change(case.log)),
     "accuracy": lambda case: Number.of(case.accuracy),
 }
-"""Of the whole training."""
+"""Metrics of the whole training."""
 FUNCTION = PROBES | TRAINED
 
 
@@ -92,7 +92,7 @@ class FunctionalMetrics(Study):
         return make_study_report(
             "functional-metrics",
             "Functional metrics",
-            "Does the cosine rank methods as what their credit does?",
+            "Does the cosine rank methods as functional metrics of their credit do?",
             scale,
             cases,
             _findings(methods),
@@ -104,7 +104,7 @@ class FunctionalMetrics(Study):
         )
 
 
-def _metrics(methods: Methods, words: str) -> Table:
+def _metrics(methods: Methods, caption_text: str) -> Table:
     heads = (
         "method", "accuracy", "cosine, exact counted", "deep cosine", "perturbation ρ", "nudging", "efficiency",
         "Δ train loss",
@@ -125,10 +125,10 @@ def _metrics(methods: Methods, words: str) -> Table:
         )
         for name, cases in methods.items()
     )
-    return Table("metrics", f"Four methods under λ = {FUNCTIONAL_PENALTY:g}", heads, rows, words)
+    return Table("metrics", f"Four methods under λ = {FUNCTIONAL_PENALTY:g}", heads, rows, caption_text)
 
 
-def _ranks(methods: Methods, words: str) -> Table:
+def _ranks(methods: Methods, caption_text: str) -> Table:
     rows = []
     for left, cosine in COSINES.items():
         for right, other in FUNCTION.items():
@@ -137,7 +137,7 @@ def _ranks(methods: Methods, words: str) -> Table:
             texts = ", ".join(number.short("+.2f") for number in each)
             rows.append((Cell(left), Cell(right), Cell(whole.short("+.2f"), whole.value, whole.reason), Cell(texts)))
     heads = ("ranked by", "against", "τ", "τ in each seed")
-    return Table("ranks", "Agreement of rankings", heads, tuple(rows), words)
+    return Table("ranks", "Agreement of rankings", heads, tuple(rows), caption_text)
 
 
 def tau(methods: Methods, left: Metric, right: Metric, seed: int | None = None) -> Number:
@@ -152,8 +152,8 @@ def tau(methods: Methods, left: Metric, right: Metric, seed: int | None = None) 
     return kendall_tau(*sides)
 
 
-def order(methods: Methods, get: Metric) -> str:
-    """The methods from most to least, by their means over seeds."""
+def ranking_text(methods: Methods, get: Metric) -> str:
+    """The methods from largest to smallest, by their means over seeds."""
     values = {name: [get(case) for case in cases] for name, cases in methods.items()}
     bad = first_bad(number for each in values.values() for number in each)
     if bad is not None:
@@ -167,40 +167,45 @@ def _findings(methods: Methods) -> list[Finding]:
     nudging, efficiency, accuracy = PROBES["fall by nudging"], PROBES["efficiency"], TRAINED["accuracy"]
     published = {"nudging": nudging, "training loss": TRAINED["fall of the training loss"], "accuracy": accuracy}
     leads = {name: _leads(methods, "State Bridge", get) for name, get in published.items()}
-    says = {True: "yes", False: "no", None: "not in every seed"}
-    alike = [contradicted(methods, a, b) for a, b in combinations(published.values(), 2)]
+    answers = {True: "yes", False: "no", None: "not in every seed"}
+    contradictions = [contradicted(methods, a, b) for a, b in combinations(published.values(), 2)]
     return [
         Finding(
+            "cosine-contradicts-nudging",
             "Counted as published, the cosine contradicts nudging.",
             contradicted(methods, papers, nudging),
-            _both(methods, papers, nudging),
+            _rankings_text(methods, papers, nudging),
         ),
         Finding(
+            "contradiction-without-exact-layers",
             "The contradiction survives when exact layers are not counted and steps are compared by efficiency.",
             contradicted(methods, ours, efficiency),
-            _both(methods, ours, efficiency),
+            _rankings_text(methods, ours, efficiency),
         ),
         Finding(
+            "cosine-contradicts-accuracy",
             "The deep cosine contradicts the accuracy.",
             contradicted(methods, ours, accuracy),
-            _both(methods, ours, accuracy),
+            _rankings_text(methods, ours, accuracy),
         ),
         Finding(
+            "state-bridge-leads",
             "State Bridge leads by every functional metric of the papers.",
             all_true(leads.values()),
-            "; ".join(f"{name}: {says[found]}" for name, found in leads.items()) + ".",
+            "; ".join(f"{name}: {answers[found]}" for name, found in leads.items()) + ".",
         ),
         Finding(
+            "metrics-rank-alike",
             "These metrics rank methods alike.",
-            all_true(not_(found) for found in alike),
-            "; ".join(f"{name}: {order(methods, get)}" for name, get in published.items()) + ".",
+            all_true(not_(found) for found in contradictions),
+            "; ".join(f"{name}: {ranking_text(methods, get)}" for name, get in published.items()) + ".",
         ),
     ]
 
 
 def contradicted(methods: Methods, left: Metric, right: Metric) -> bool | None:
-    """Whether two metrics order some two methods opposite ways in every seed; False where they order all alike in every
-    seed; None in between: near ties change places by chance."""
+    """Whether two metrics order some pair of methods in opposite ways in every seed; False where they order all pairs
+    alike in every seed; None otherwise: near ties change places by chance."""
     signs = [(_sign(a, b, left), _sign(a, b, right)) for a, b in combinations(methods.values(), 2)]
     if any(one and other and one == -other for one, other in signs):
         return True
@@ -208,7 +213,7 @@ def contradicted(methods: Methods, left: Metric, right: Metric) -> bool | None:
 
 
 def _sign(a: Sequence[Case], b: Sequence[Case], get: Metric) -> int | None:
-    """1 where the first method has more in every seed, -1 where the second has; None where seeds or values fail."""
+    """1 if the first method is larger in every seed, -1 if the second is; None if seeds differ or one has no value."""
     found = set()
     for mine, other in zip(a, b, strict=True):
         x, y = get(mine), get(other)
@@ -219,22 +224,22 @@ def _sign(a: Sequence[Case], b: Sequence[Case], get: Metric) -> int | None:
 
 
 def _leads(methods: Methods, name: str, get: Metric) -> bool | None:
-    """Whether a method has the most in every seed; False where another has more in every seed; None in between."""
+    """Whether a method is the largest in every seed; False where another is larger in every seed; None otherwise."""
     signs = [_sign(methods[name], cases, get) for other, cases in methods.items() if other != name]
     return all_true({1: True, -1: False}.get(sign or 0) for sign in signs)
 
 
-def _both(methods: Methods, left: Metric, right: Metric) -> str:
+def _rankings_text(methods: Methods, left: Metric, right: Metric) -> str:
     each = ", ".join(tau(methods, left, right, seed).short("+.2f") for seed in _seeds(methods))
     whole = tau(methods, left, right)
-    return f"{order(methods, left)} against {order(methods, right)}: τ = {whole:+.2f}; by seed {each}."
+    return f"{ranking_text(methods, left)} against {ranking_text(methods, right)}: τ = {whole:+.2f}; by seed {each}."
 
 
 def _seeds(methods: Methods) -> list[int]:
     return [case.seed for case in next(iter(methods.values()))]
 
 
-def _figure(methods: Methods, words: str) -> Figure:
+def _figure(methods: Methods, caption_text: str) -> Figure:
     def plot(x: str, y: str) -> Plot:
         series = []
         for name, cases in methods.items():
@@ -244,7 +249,7 @@ def _figure(methods: Methods, words: str) -> Figure:
         return Plot(f"{y.capitalize()}", x, y, tuple(series))
 
     plots = tuple(plot(x, y) for y in ("efficiency", "perturbation correlation") for x in COSINES)
-    return Figure("cosine-and-function", "Cosine and function", plots, words)
+    return Figure("cosine-and-function", "Cosine and function", plots, caption_text)
 
 
 STUDY = FunctionalMetrics()

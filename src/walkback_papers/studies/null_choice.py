@@ -1,7 +1,7 @@
-"""The choice of null: which verdicts hang on which frozen baseline depth is held against?
+"""The choice of null: which verdicts depend on the frozen baseline that the method is compared with?
 
 Papers: ours; P1 uses one baseline for all methods, P2 another for ViT-Mini
-Claim: the shell that backprop trains is the harder null, and verdicts flip with it
+Claim: the frozen baseline trained by backprop is harder to beat, and verdicts flip with it
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from walkback_papers.tables import (
     verdict_cell_of_reports,
 )
 
-_NULLS = {METHOD_SHELL: "own shell", BP_SHELL: "bp shell"}
+_NULLS = {METHOD_SHELL: "frozen baseline", BP_SHELL: "bp frozen baseline"}
 Judged = Mapping[str, Mapping[str, Sequence[DiagnosticReport]]]
 """Reports by the method's name and the null."""
 
@@ -44,15 +44,18 @@ class NullChoice(Study):
         methods = results.by_method(self.runs(scale))
         cases = [case for found in methods.values() for case in found]
         judged = {
-            method_label(method): {null: [under(case.report, null) for case in found] for null in _NULLS}
+            method_label(method): {null: [judge_against(case.report, null) for case in found] for null in _NULLS}
             for method, found in methods.items()
         }
-        note = "Own shell: blocks frozen, the rest trained by the method's own credit; bp shell: the rest by backprop."
+        note = (
+            "Frozen baseline: blocks frozen at random, the rest trained by the method itself; bp frozen baseline: "
+            "the rest trained by backprop."
+        )
         margins = "Margins in percentage points, paired by seed, with 95% t intervals."
         return make_study_report(
             "null-choice",
             "The choice of null",
-            "Which verdicts hang on which frozen baseline depth is held against?",
+            "Which verdicts depend on the frozen baseline that the method is compared with?",
             scale,
             cases,
             _findings(judged),
@@ -64,8 +67,8 @@ class NullChoice(Study):
         )
 
 
-def under(report: DiagnosticReport, null: str) -> DiagnosticReport:
-    """The same measurements held against another frozen baseline."""
+def judge_against(report: DiagnosticReport, null: str) -> DiagnosticReport:
+    """The same measurements compared with another frozen baseline."""
     return judge(
         report.measurements,
         replace(report.evidence, null=null),
@@ -79,24 +82,27 @@ def under(report: DiagnosticReport, null: str) -> DiagnosticReport:
 
 def _findings(judged: Judged) -> list[Finding]:
     flips = _flips(judged)
-    harder = {name: _harder(by) for name, by in judged.items() if name != "BP"}
-    said = "; ".join(f"{name} {margin_cell(margin).text}" for name, margin in harder.items())
+    differences = {name: _baseline_difference(by_null) for name, by_null in judged.items() if name != "BP"}
+    texts = "; ".join(f"{name} {margin_cell(margin).text}" for name, margin in differences.items())
     bp = {null: verdict_cell_of_reports(judged["BP"][null], "three").text for null in _NULLS}
     return [
         Finding(
+            "baseline-changes-verdicts",
             "Which frozen baseline is used changes verdicts.",
             bool(flips),
             (f"Flips: {'; '.join(flips)}." if flips else "No verdict of either edition flips."),
         ),
         Finding(
-            "The shell that backprop trains is the harder null for every method.",
-            all_true(is_above(margin) for margin in harder.values()),
-            f"bp shell over own shell, pp: {said}.",
+            "bp-baseline-harder",
+            "Backprop's frozen baseline is harder to beat than the own one for every method.",
+            all_true(is_above(margin) for margin in differences.values()),
+            f"bp frozen baseline over own, pp: {texts}.",
         ),
         Finding(
+            "bp-passes-under-both",
             "Backprop passes under both.",
             all(text == "trustworthy" for text in bp.values()),
-            "; ".join(f"{_NULLS[null]}: {text}" for null, text in bp.items()) + ". For backprop both are one shell.",
+            "; ".join(f"{_NULLS[null]}: {text}" for null, text in bp.items()) + ". For backprop both are the same.",
         ),
     ]
 
@@ -104,12 +110,12 @@ def _findings(judged: Judged) -> list[Finding]:
 def _flips(judged: Judged) -> list[str]:
     """Each verdict that differs between the nulls, in words."""
     found = []
-    for name, by in judged.items():
+    for name, by_null in judged.items():
         for edition in EDITIONS:
-            own, harder = (_outcomes(by[null], edition) for null in _NULLS)
-            if own != harder:
-                seeds = sum(a != b for a, b in zip(own, harder, strict=True))
-                ends = " to ".join(verdict_cell_of_reports(by[null], edition).text for null in _NULLS)
+            own, bp = (_outcomes(by_null[null], edition) for null in _NULLS)
+            if own != bp:
+                seeds = sum(a != b for a, b in zip(own, bp, strict=True))
+                ends = " to ".join(verdict_cell_of_reports(by_null[null], edition).text for null in _NULLS)
                 found.append(f"{name} ({edition}, {seeds} of {len(own)} seeds) from {ends}")
     return found
 
@@ -118,38 +124,39 @@ def _outcomes(reports: Sequence[DiagnosticReport], edition: str) -> list[str]:
     return [report.verdicts[edition].outcome for report in reports]
 
 
-def _harder(by: Mapping[str, Sequence[DiagnosticReport]]) -> Margin | None:
-    """How much more the shell reaches that backprop trains."""
-    frozen = by[METHOD_SHELL][0].evidence.frozen
+def _baseline_difference(by_null: Mapping[str, Sequence[DiagnosticReport]]) -> Margin | None:
+    """Accuracy of backprop's frozen baseline minus that of the method's own, paired by seed."""
+    frozen = by_null[METHOD_SHELL][0].evidence.frozen
     if METHOD_SHELL not in frozen or BP_SHELL not in frozen:
         return None
     return paired_margin(frozen[BP_SHELL], frozen[METHOD_SHELL])
 
 
-def _margins(methods: Mapping[str, list[Case]], judged: Judged, words: str) -> Table:
+def _margins(methods: Mapping[str, list[Case]], judged: Judged, caption_text: str) -> Table:
     rows = []
     for method, cases in methods.items():
-        by, frozen = judged[method_label(method)], cases[0].report.evidence.frozen
+        by_null, frozen = judged[method_label(method)], cases[0].report.evidence.frozen
         rows.append(
             (
                 Cell(method_label(method)),
                 mean_cell([case.accuracy for case in cases], ".3f"),
                 *(mean_cell(frozen.get(null, ()), ".3f", "" if null in frozen else "not trained") for null in _NULLS),
-                *(margin_cell(by[null][0].margin, by[null][0].flags["D3"].reason) for null in _NULLS),
-                margin_cell(_harder(by), "a shell is missing"),
+                *(margin_cell(by_null[null][0].margin, by_null[null][0].flags["D3"].reason) for null in _NULLS),
+                margin_cell(_baseline_difference(by_null), "a frozen baseline is missing"),
             )
         )
     heads = (
         "method",
         "accuracy",
         *_NULLS.values(),
-        *(f"over {name}" for name in _NULLS.values()),
-        "bp shell over own",
+        "over frozen, pp",
+        "over bp frozen, pp",
+        "bp frozen over own, pp",
     )
-    return Table("margins", "Accuracy over each frozen baseline", heads, tuple(rows), words)
+    return Table("margins", "Accuracy over each frozen baseline", heads, tuple(rows), caption_text)
 
 
-def _verdicts(judged: Judged, words: str) -> Table:
+def _verdicts(judged: Judged, caption_text: str) -> Table:
     heads = (
         "method",
         *(f"{edition}, {name}" for edition in EDITIONS for name in _NULLS.values()),
@@ -159,29 +166,29 @@ def _verdicts(judged: Judged, words: str) -> Table:
     rows = tuple(
         (
             Cell(name),
-            *(verdict_cell_of_reports(by[null], edition) for edition in EDITIONS for null in _NULLS),
-            *(Cell(by[null][0].claims["depth"].shown) for null in _NULLS),
-            Cell(_flipping(by)),
+            *(verdict_cell_of_reports(by_null[null], edition) for edition in EDITIONS for null in _NULLS),
+            *(Cell(by_null[null][0].claims["depth"].shown) for null in _NULLS),
+            Cell(_flipping(by_null)),
         )
-        for name, by in judged.items()
+        for name, by_null in judged.items()
     )
-    return Table("verdicts", "Verdicts under each frozen baseline", heads, rows, words)
+    return Table("verdicts", "Verdicts under each frozen baseline", heads, rows, caption_text)
 
 
-def _flipping(by: Mapping[str, Sequence[DiagnosticReport]]) -> str:
-    own, harder = (by[null] for null in _NULLS)
-    return ", ".join(e for e in EDITIONS if _outcomes(own, e) != _outcomes(harder, e)) or "none"
+def _flipping(by_null: Mapping[str, Sequence[DiagnosticReport]]) -> str:
+    own, bp = (by_null[null] for null in _NULLS)
+    return ", ".join(e for e in EDITIONS if _outcomes(own, e) != _outcomes(bp, e)) or "none"
 
 
-def _figure(judged: Judged, words: str) -> Figure:
+def _figure(judged: Judged, caption_text: str) -> Figure:
     columns = tuple(f"{edition}, {name}" for edition in EDITIONS for name in _NULLS.values())
     order = ("walked_back", "inconclusive", "trustworthy")
     cells = tuple(
-        tuple(min(_outcomes(by[null], edition), key=order.index) for edition in EDITIONS for null in _NULLS)
-        for by in judged.values()
+        tuple(min(_outcomes(by_null[null], edition), key=order.index) for edition in EDITIONS for null in _NULLS)
+        for by_null in judged.values()
     )
-    grid = CellGrid("Verdict by edition and null", columns, tuple(judged), cells)
-    return Figure("nulls", "Verdicts under each frozen baseline", (grid,), words, columns=1)
+    grid = CellGrid("Verdict by edition and baseline", columns, tuple(judged), cells)
+    return Figure("nulls", "Verdicts under each frozen baseline", (grid,), caption_text, columns=1)
 
 
 STUDY = NullChoice()

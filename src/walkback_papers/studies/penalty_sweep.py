@@ -1,7 +1,7 @@
-"""The penalty sweep: what does a residual penalty take away of Mode 1, and what does it give back of the credit?
+"""The penalty sweep: does a residual penalty relieve Mode 1, and does it restore the credit's alignment?
 
 Papers: P1 table 2 and figure 3, P2 section 4.2, figure 6 and appendix A
-Claim: a small penalty contains the scale and leaves the deep cosine at zero; a larger one lifts the cosine too
+Claim: a small penalty limits the scale and leaves the deep cosine at zero; a larger one raises the cosine too
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from walkback_papers.tables import (
 
 SWEPT_PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 _SMALL, STRONG = 1e-4, 1e-2
-"""Where the papers see Mode 1 relieved alone, and the credit recovered as well."""
+"""The λ at which the papers see Mode 1 relieved, and the λ at which the credit recovers as well."""
 PENALTY_HEADS = (
-    "method", "λ", "accuracy", "over its shell, pp", "deep cosine", "counting exact", "growth", "‖h_L‖", "‖g_L‖ @128",
+    "method", "λ", "accuracy", "over frozen, pp", "deep cosine", "counting exact", "growth (D1)", "‖h_L‖", "‖g_L‖ @128",
     "three", "alignment",
 )  # fmt: skip
 _Swept = dict[str, dict[float, list[Case]]]
@@ -65,19 +65,20 @@ class PenaltySweep(Study):
             swept.setdefault(method_label_of(case), {}).setdefault(penalty_of(case), []).append(case)
         note = (
             "Deep cosine: over the states whose credit trains a block, without exact ones; counting exact: l = 1..L, "
-            "as published. Growth and norms: smallest to largest seed. Shells have no penalty: their blocks are frozen."
+            "as published. Growth (D1) and norms: smallest to largest seed. Frozen "
+            "baselines have no penalty, since their blocks are not trained."
         )
-        rows = tuple(penalty_row(found, size) for by in swept.values() for size, found in by.items())
+        rows = tuple(penalty_row(found, size) for by_penalty in swept.values() for size, found in by_penalty.items())
         return make_study_report(
             "penalty-sweep",
             "Residual penalty",
-            "What does a residual penalty take away of Mode 1, and what does it give back of the credit?",
+            "Does a residual penalty relieve Mode 1, and does it restore the credit's alignment?",
             scale,
             cases,
             _findings(swept),
             tables=[
                 Table("sweep", "Residual penalty", PENALTY_HEADS, rows, caption(scale, cases, note)),
-                _finite(swept["DFA"], scale),
+                _finite_steps_table(swept["DFA"], scale),
             ],
             figures=[_figure(swept, caption(scale, cases, "Points: means over seeds; bars: smallest to largest."))],
         )
@@ -101,20 +102,20 @@ def penalty_row(cases: Sequence[Case], size: float) -> tuple[Cell, ...]:
     )
 
 
-def _finite(by: dict[float, list[Case]], scale: Scale) -> Table:
-    """What finite steps say of DFA's credit at every λ."""
+def _finite_steps_table(by_penalty: dict[float, list[Case]], scale: Scale) -> Table:
+    """Perturbation correlations of DFA's credit at every λ."""
     rows = tuple(
         (
             Cell(f"{size:g}", size),
             numbers_cell(cases, _deep, "+.3f"),
-            numbers_cell(cases, lambda case: _steps(case).rho.mean, "+.3f"),
-            numbers_cell(cases, lambda case: _steps(case).rho_gradient.mean, "+.3f"),
+            numbers_cell(cases, lambda case: _finite_steps(case).rho.mean, "+.3f"),
+            numbers_cell(cases, lambda case: _finite_steps(case).rho_gradient.mean, "+.3f"),
         )
-        for size, cases in by.items()
+        for size, cases in by_penalty.items()
     )
     words = caption(
         scale,
-        [case for cases in by.values() for case in cases],
+        [case for cases in by_penalty.values() for case in cases],
         "Perturbation correlation ρ, over the states whose credit trains a block; true gradient: its control.",
     )
     heads = ("λ", "deep cosine", "deep ρ", "ρ of the true gradient")
@@ -122,52 +123,74 @@ def _finite(by: dict[float, list[Case]], scale: Scale) -> Table:
 
 
 def _findings(swept: _Swept) -> list[Finding]:
-    """What the papers claim of DFA and FA under the penalty."""
+    """The papers' claims about DFA and FA under the penalty."""
     dfa, fa = swept["DFA"], swept["FA"]
     at_zero, at_small = is_mode_1(dfa[0.0]), is_mode_1(dfa[_SMALL])
-    words = {True: "raised in every seed", False: "raised in no seed", None: "raised in some seeds or unknown"}
+    words = {
+        True: "fail in every seed",
+        False: "do not both fail in any seed",
+        None: "both fail in some seeds or unknown",
+    }
     small = dfa[0.0][0].report.thresholds.small_alignment
-    stays, rises = (_exceeds(dfa[size], small) for size in (_SMALL, STRONG))
-    sizes = " → ".join(range_cell([_hidden(case) for case in cases], ".1e").text for cases in dfa.values())
+    is_large_at_small, is_large = (_exceeds(dfa[size], small) for size in (_SMALL, STRONG))
+    norms = " → ".join(range_cell([_hidden(case) for case in cases], ".1e").text for cases in dfa.values())
     fa_modes = [is_mode_1(cases) for cases in fa.values()]
-    said = ", ".join(f"{words[found]} at λ = {size:g}" for size, found in zip(fa, fa_modes, strict=True))
+    fa_text = ", ".join(f"{words[found]} at λ = {size:g}" for size, found in zip(fa, fa_modes, strict=True))
     verdicts = [_outcome(cases) for size, cases in dfa.items() if size]
     judged = "; ".join(f"λ = {size:g}: {verdict_cell(cases, 'three').text}" for size, cases in dfa.items())
     return [
-        Finding("Every penalty contains DFA's residual stream.", _contains(dfa), f"‖h_L‖ over λ: {sizes}."),
         Finding(
-            "It does so dose by dose: each larger λ leaves a smaller ‖h_L‖.",
-            _falls(dfa),
+            "penalty-shrinks-stream",
+            "Every penalty makes DFA's residual stream smaller than without one.",
+            _always_smaller(dfa),
+            f"‖h_L‖ over λ: {norms}.",
+        ),
+        Finding(
+            "larger-penalty-smaller-stream",
+            "Each larger λ leaves a smaller ‖h_L‖.",
+            _decreases(dfa),
             "Decided by the means over seeds at every step of λ.",
         ),
         Finding(
+            "small-penalty-relieves-mode-1",
             f"λ = {_SMALL:g} relieves DFA's Mode 1.",
             not_(at_small) if at_zero else None,
             f"D1 and D2 at λ = 0: {words[at_zero]}; at {_SMALL:g}: {words[at_small]}.",
         ),
         Finding(
+            "small-penalty-cosine-small",
             f"At λ = {_SMALL:g} DFA's deep cosine is still under {small:g}.",
-            not_(stays),
-            f"{_cosine(dfa[_SMALL])}; without penalty {_cosine(dfa[0.0])}.",
+            not_(is_large_at_small),
+            f"{_cosine_text(dfa[_SMALL])}; without penalty {_cosine_text(dfa[0.0])}.",
         ),
-        Finding(f"At λ = {STRONG:g} it is above {small:g}.", rises, f"{_cosine(dfa[STRONG])}."),
         Finding(
-            f"Finite steps say the same: DFA's deep ρ is under {small:g} either way at λ = {_SMALL:g}, above it at "
+            "strong-penalty-cosine-large",
+            f"At λ = {STRONG:g} it is above {small:g}.",
+            is_large,
+            f"{_cosine_text(dfa[STRONG])}.",
+        ),
+        Finding(
+            "finite-steps-agree",
+            f"Finite steps agree: DFA's deep ρ is under {small:g} either way at λ = {_SMALL:g}, above it at "
             f"{STRONG:g}.",
             all_true(
                 [
-                    unanimous(is_within(_steps(case).rho.interval, small) for case in dfa[_SMALL]),
-                    unanimous(side_of_line(_steps(case).rho.interval, small) for case in dfa[STRONG]),
+                    unanimous(is_within(_finite_steps(case).rho.interval, small) for case in dfa[_SMALL]),
+                    unanimous(side_of_line(_finite_steps(case).rho.interval, small) for case in dfa[STRONG]),
                 ]
             ),
-            f"ρ {_rho(dfa[_SMALL])} and {_rho(dfa[STRONG])}; decided by intervals over samples, seed by seed.",
+            f"ρ {_rho_text(dfa[_SMALL])} and {_rho_text(dfa[STRONG])}; decided by intervals over samples, by seed.",
         ),
         Finding(
-            "FA needs no penalty: it raises Mode 1 at no λ.",
+            "fa-not-mode-1",
+            "FA needs no penalty: it is not in Mode 1 at any λ.",
             all_true(not_(found) for found in fa_modes),
-            "D1 and D2: raised in no seed at any λ." if set(fa_modes) == {False} else f"D1 and D2: {said}.",
+            "D1 and D2: do not both fail in any seed at any λ."
+            if set(fa_modes) == {False}
+            else f"D1 and D2: {fa_text}.",
         ),
         Finding(
+            "dfa-never-trustworthy",
             "No penalty makes DFA trustworthy.",
             all_true({"walked_back": True, "trustworthy": False}.get(found) for found in verdicts),
             f"{judged}.",
@@ -176,12 +199,12 @@ def _findings(swept: _Swept) -> list[Finding]:
 
 
 def _exceeds(cases: Sequence[Case], line: float) -> bool | None:
-    """Whether the mean deep cosine over seeds is above the line, as far as its interval can tell."""
+    """Whether the mean deep cosine over seeds is above the line, as far as its interval decides."""
     return side_of_line(seed_interval([_deep(case).value for case in cases]), line)
 
 
-def _cosine(cases: Sequence[Case]) -> str:
-    """The deep cosine over seeds with its interval, and how far it is from a random rotation in each."""
+def _cosine_text(cases: Sequence[Case]) -> str:
+    """The deep cosine over seeds with its interval, and its z against random rotations by seed, as text."""
     ends = seed_interval([_deep(case).value for case in cases])
     shown = "" if ends is None else f", 95% interval [{ends[0]:+.3f}, {ends[1]:+.3f}]"
     scores = ", ".join(case.report.quantities.aggregates.deep_mean_z.short("+.1f") for case in cases)
@@ -189,37 +212,37 @@ def _cosine(cases: Sequence[Case]) -> str:
 
 
 def _outcome(cases: Sequence[Case]) -> str:
-    """What all seeds' verdicts say, or `mixed`."""
+    """The verdict that all seeds share, or `mixed`."""
     found = {case.report.verdicts["three"].outcome for case in cases}
     return found.pop() if len(found) == 1 else "mixed"
 
 
-def _contains(by: dict[float, list[Case]]) -> bool | None:
+def _always_smaller(by_penalty: dict[float, list[Case]]) -> bool | None:
     """Whether every λ leaves a smaller ‖h_L‖ than none does, in each seed."""
-    free = {case.seed: _hidden(case) for case in by[0.0]}
-    pairs = [(free[case.seed], _hidden(case)) for size, cases in by.items() if size for case in cases]
+    free = {case.seed: _hidden(case) for case in by_penalty[0.0]}
+    pairs = [(free[case.seed], _hidden(case)) for size, cases in by_penalty.items() if size for case in cases]
     if any(before is None or after is None for before, after in pairs):
         return None
     return all(after < before for before, after in pairs)  # type: ignore[operator]
 
 
-def _falls(by: dict[float, list[Case]]) -> bool | None:
+def _decreases(by_penalty: dict[float, list[Case]]) -> bool | None:
     """Whether the mean ‖h_L‖ falls at every step of λ."""
     means = []
-    for size in sorted(by):
-        known = [value for case in by[size] if (value := _hidden(case)) is not None]
-        if len(known) < len(by[size]):
+    for size in sorted(by_penalty):
+        known = [value for case in by_penalty[size] if (value := _hidden(case)) is not None]
+        if len(known) < len(by_penalty[size]):
             return None
         means.append(fmean(known))
     return all(after < before for before, after in pairwise(means))
 
 
-def _steps(case: Case) -> Functional:
+def _finite_steps(case: Case) -> Functional:
     return functional_deep(case.functional)
 
 
-def _rho(cases: Sequence[Case]) -> str:
-    return numbers_cell(cases, lambda case: _steps(case).rho.mean, "+.3f").text
+def _rho_text(cases: Sequence[Case]) -> str:
+    return numbers_cell(cases, lambda case: _finite_steps(case).rho.mean, "+.3f").text
 
 
 def _hidden(case: Case) -> float | None:
@@ -231,15 +254,15 @@ def _deep(case: Case) -> Number:
 
 
 def _figure(swept: _Swept, words: str) -> Figure:
-    """Everything over λ; λ = 0 has no place on a logarithmic axis and stands apart."""
+    """Six quantities over λ; λ = 0 is drawn apart, since the axis is logarithmic."""
     places = {0.0: 0.0} | {size: 2.0 + index for index, size in enumerate(SWEPT_PENALTIES[1:])}
     ticks = ("0", "", *(f"{size:g}" for size in SWEPT_PENALTIES[1:]))
 
     def curves(get: Callable[[Case], float | None]) -> tuple[Series, ...]:
         found = []
-        for name, by in swept.items():
+        for name, by_penalty in swept.items():
             for mark, sizes in (("both", SWEPT_PENALTIES[1:]), ("points", SWEPT_PENALTIES[:1])):
-                values = [[get(case) for case in by[size]] for size in sizes]
+                values = [[get(case) for case in by_penalty[size]] for size in sizes]
                 whole = [[value for value in each if value is not None] for each in values]
                 known = [each if len(each) == len(given) else [] for each, given in zip(whole, values, strict=True)]
                 found.append(
@@ -261,7 +284,7 @@ def _figure(swept: _Swept, words: str) -> Figure:
     t = next(iter(swept["DFA"].values()))[0].report.thresholds
     plots = (
         plot("Accuracy", "test accuracy", lambda case: case.accuracy, log=False),
-        plot("Growth", "largest ‖h_l+1‖ / ‖h_l‖", _flag("D1"), log=True, D1_limit=t.h_norm_explosion_ratio),
+        plot("Growth (D1)", "largest ‖h_l+1‖ / ‖h_l‖", _flag("D1"), log=True, D1_limit=t.h_norm_explosion_ratio),
         plot("Hidden norm", "‖h_L‖", _hidden, log=True),
         plot("Reference gradient", "‖g_L‖ @128", _flag("D2"), log=True, D2_floor=t.g_norm_floor),
         plot("Deep cosine", "without exact layers", lambda case: _deep(case).value, log=False),

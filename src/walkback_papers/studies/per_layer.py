@@ -1,4 +1,4 @@
-"""Layer by layer: which layer carries each method's alignment, and how large everything is there.
+"""Layer by layer: which layer has each method's alignment, and how large are states, gradients and credit there?
 
 Papers: P2 section 3.1 and figure 3, P1 section 3
 Claim: FA's alignment rises towards the head; DFA's is in layer 0 alone; an average over layers hides both
@@ -15,14 +15,14 @@ from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
-from walkback_papers.plots import BAND, What, at_layers, layer_cells, over_layers
+from walkback_papers.plots import BAND, LayerQuantity, layer_cells, layer_values, over_layers
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, check_fails, make_study_report, method_label, numbers_cell, unanimous
+from walkback_papers.tables import caption, check_fails, kebab, make_study_report, method_label, numbers_cell, unanimous
 
 PER_LAYER_METHODS = (*(METHODS[name] for name in ("FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
-_NORMS: dict[What, str] = {"hidden_norm": "‖h_l‖", "grad_norm_128": "‖g_l‖ @128", "credit_norm": "‖a_l‖"}
+_NORMS: dict[LayerQuantity, str] = {"hidden_norm": "‖h_l‖", "grad_norm_128": "‖g_l‖ @128", "credit_norm": "‖a_l‖"}
 
 
 class PerLayer(Study):
@@ -36,28 +36,28 @@ class PerLayer(Study):
         methods = {method_label(method): found for method, found in results.by_method(self.runs(scale)).items()}
         cases = [case for found in methods.values() for case in found]
         layers = tuple(f"l = {index}" for index in range(cases[0].resolved.net.depth + 1))
-        exact = "Exact: the credit is the gradient there by construction. κ: the largest share of the positive cosine "
-        note = f"{exact}that one layer holds, over layers above their null and not exact, and which layer that is."
+        exact = "Exact: the credit equals the gradient by construction. κ: the largest share of the positive cosine "
+        note = f"{exact}in one layer, over layers above their null and not exact, and the index of that layer."
         tables = [
             Table(
                 "cosines",
                 "Cosine of credit and gradient",
                 ("method", *layers, "deep", "counting exact", "κ"),
-                tuple(_cosines(name, found) for name, found in methods.items()),
+                tuple(_cosine_row(name, found) for name, found in methods.items()),
                 caption(scale, cases, f"Deep: the states whose credit trains a block, without exact ones. {note}"),
             ),
             Table(
                 "norms",
                 "Norms",
                 ("method", "mean", *layers),
-                tuple(_norms(name, found, what) for name, found in methods.items() for what in _NORMS),
+                tuple(_norm_row(name, found, what) for name, found in methods.items() for what in _NORMS),
                 caption(scale, cases, "Smallest to largest seed. Credits on the scale of one sample's loss."),
             ),
         ]
         return make_study_report(
             "per-layer",
             "Layer by layer",
-            "Which layer carries each method's alignment?",
+            "Which layer has each method's alignment?",
             scale,
             cases,
             _findings(methods),
@@ -66,7 +66,7 @@ class PerLayer(Study):
         )
 
 
-def _cosines(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
+def _cosine_row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     cells = layer_cells([case.report.quantities for case in cases], "cos", "+.2f")
     labels = [layer.credit.label if layer.credit else "none" for layer in cases[0].report.quantities.layers]
     marked = [
@@ -76,21 +76,21 @@ def _cosines(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
     return (
         Cell(name),
         *marked,
-        numbers_cell(cases, lambda case: _all(case).deep_mean, "+.2f"),
-        numbers_cell(cases, lambda case: _all(case).deep_mean_papers, "+.2f"),
+        numbers_cell(cases, lambda case: _aggregates(case).deep_mean, "+.2f"),
+        numbers_cell(cases, lambda case: _aggregates(case).deep_mean_papers, "+.2f"),
         _kappa(cases),
     )
 
 
 def _kappa(cases: Sequence[Case]) -> Cell:
-    shares = numbers_cell(cases, lambda case: _all(case).concentration, ".0%")
+    shares = numbers_cell(cases, lambda case: _aggregates(case).concentration, ".0%")
     if shares.value is None:
         return shares
-    where = ", ".join(dict.fromkeys(str(_all(case).concentration_layer) for case in cases))
+    where = ", ".join(dict.fromkeys(str(_aggregates(case).concentration_layer) for case in cases))
     return Cell(f"{shares.text} at l = {where}", shares.value, shares.reason)
 
 
-def _norms(name: str, cases: Sequence[Case], what: What) -> tuple[Cell, ...]:
+def _norm_row(name: str, cases: Sequence[Case], what: LayerQuantity) -> tuple[Cell, ...]:
     return (Cell(name), Cell(_NORMS[what]), *layer_cells([case.report.quantities for case in cases], what, ".2g"))
 
 
@@ -99,22 +99,26 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
     fa, dfa = methods["FA"], methods["DFA"]
     return [
         Finding(
+            "fa-rises-by-layer",
             "FA's cosine rises from block to block towards the head.",
             unanimous(_rises(case) for case in fa),
-            f"By layer: {_listed(fa)}.",
+            f"By layer: {_cosines_text(fa)}.",
         ),
         Finding(
-            "FA's published mean is lifted by the layer where it is exact by construction.",
+            "fa-mean-includes-exact-layer",
+            "FA's published mean is raised by the layer where it is exact by construction.",
             unanimous(_is_lifted(case) for case in fa),
-            f"Counting it {_mean(fa, 'deep_mean_papers')}, without it {_mean(fa, 'deep_mean')}.",
+            f"Counting it {_mean_text(fa, 'deep_mean_papers')}, without it {_mean_text(fa, 'deep_mean')}.",
         ),
         Finding(
+            "dfa-aligned-only-in-layer-0",
             f"DFA is aligned in layer 0, and under {small:g} at every deeper one.",
             unanimous(_only_first(case) for case in dfa),
-            f"By layer: {_listed(dfa)}.",
+            f"By layer: {_cosines_text(dfa)}.",
         ),
         *(
             Finding(
+                f"{kebab(name)}-in-one-layer",
                 f"One layer carries {name}'s alignment.",
                 check_fails(cases, "concentration"),
                 " ".join(f"Seed {case.seed}: {case.report.flags['concentration'].reason}." for case in cases),
@@ -125,8 +129,8 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
 
 
 def _rises(case: Case) -> bool | None:
-    """Whether the cosine of each state is above that of the one before it; the exact one at the top is above all."""
-    cosines = at_layers(case.report.quantities, "cos")
+    """Whether each layer's cosine is above that of the layer before it, including the exact top layer."""
+    cosines = layer_values(case.report.quantities, "cos")
     if not all(number.ok for number in cosines):
         return None
     known = [number.known for number in cosines]
@@ -134,12 +138,12 @@ def _rises(case: Case) -> bool | None:
 
 
 def _is_lifted(case: Case) -> bool | None:
-    counted, without = _all(case).deep_mean_papers, _all(case).deep_mean
+    counted, without = _aggregates(case).deep_mean_papers, _aggregates(case).deep_mean
     return counted.known > without.known if counted.ok and without.ok else None
 
 
 def _only_first(case: Case) -> bool | None:
-    """Layer 0 outside its null and above the line, all others under it; None where a cosine may not be used."""
+    """Whether layer 0 is outside its null and above `small_alignment`, all others below; None if one is unusable."""
     t = case.report.thresholds
     first, *deeper = case.report.quantities.layers
     assert first.credit is not None
@@ -150,26 +154,26 @@ def _only_first(case: Case) -> bool | None:
     return is_first and all(number.known < t.small_alignment for number in cosines)
 
 
-def _listed(cases: Sequence[Case]) -> str:
+def _cosines_text(cases: Sequence[Case]) -> str:
     return ", ".join(cell.text for cell in layer_cells([case.report.quantities for case in cases], "cos", "+.2f"))
 
 
-def _mean(cases: Sequence[Case], name: str) -> str:
-    return numbers_cell(cases, lambda case: getattr(_all(case), name), "+.3f").text
+def _mean_text(cases: Sequence[Case], name: str) -> str:
+    return numbers_cell(cases, lambda case: getattr(_aggregates(case), name), "+.3f").text
 
 
-def _all(case: Case) -> Aggregates:
+def _aggregates(case: Case) -> Aggregates:
     return case.report.quantities.aggregates
 
 
-def _figures(methods: dict[str, list[Case]], words: str) -> list[Figure]:
-    """Small multiples: a plot for each method."""
+def _figures(methods: dict[str, list[Case]], caption_text: str) -> list[Figure]:
+    """A plot for each method: cosines, and norms."""
 
     def seeds(name: str) -> list[Quantities]:
         return [case.report.quantities for case in methods[name]]
 
     cosines = [
-        Plot(name, "hidden state l", "cos(a_l, g_l)", (over_layers(name, seeds(name), "cos"), _null(seeds(name))))
+        Plot(name, "hidden state l", "cos(a_l, g_l)", (over_layers(name, seeds(name), "cos"), _null_band(seeds(name))))
         for name in methods
     ]
     norms = [
@@ -184,18 +188,18 @@ def _figures(methods: dict[str, list[Case]], words: str) -> list[Figure]:
         for name in methods
     ]
     return [
-        Figure("cosines", "Alignment of every layer", tuple(cosines), words, columns=3),
-        Figure("norms", "Norms of every layer", tuple(norms), words, columns=3),
+        Figure("cosines", "Alignment of every layer", tuple(cosines), caption_text, columns=3),
+        Figure("norms", "Norms of every layer", tuple(norms), caption_text, columns=3),
     ]
 
 
-def _null(seeds: Sequence[Quantities]) -> Series:
-    """Where a cosine that means nothing would lie: three widths of the Haar null of the first seed."""
+def _null_band(seeds: Sequence[Quantities]) -> Series:
+    """The band of cosines expected by chance: three standard deviations of the Haar null, of the first seed."""
     z = DiagnosticThresholds().null_z
     widths = [layer.credit.null_std if layer.credit else None for layer in seeds[0].layers]
     high = [None if width is None else z * width for width in widths]
     low = [None if width is None else -z * width for width in widths]
-    return Series("null (3 widths)", range(len(widths)), [0.0] * len(widths), "shell", low=low, high=high)
+    return Series("null (3 widths)", range(len(widths)), [0.0] * len(widths), "null", low=low, high=high)
 
 
 STUDY = PerLayer()

@@ -1,7 +1,7 @@
-"""The primary audit: may each method's accuracy and alignment be read as training this network's depth?
+"""The primary audit: do each method's accuracy and alignment show that it trains this network's depth?
 
 Papers: P1 table 1, P2 sections 3 and 4
-Claim: BP passes; DFA and the bridges are walked back although they learn something and report an alignment
+Claim: BP passes; DFA and the bridges are walked back, although each has an accuracy and an alignment to report
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from walkback_papers.study import Study
 from walkback_papers.tables import (
     caption,
     claim_over_seeds,
+    kebab,
     make_study_report,
     mean_cell,
     method_label,
@@ -28,9 +29,14 @@ from walkback_papers.tables import (
 )
 
 AUDIT_HEADS = (
-    "method", "accuracy", "shell", "bp shell", "margin, pp", "Γ (A1)", "growth", "‖h_L‖", "‖g_L‖ @128", "(c)",
-    "three", "four", "alignment", "depth",
+    "method", "accuracy", "frozen baseline", "bp frozen baseline", "margin, pp", "aggregate cosine Γ", "growth (D1)",
+    "‖h_L‖", "‖g_L‖ @128", "drift (c)", "three", "four", "alignment", "depth",
 )  # fmt: skip
+AUDIT_NOTE = (
+    "Growth (D1), norms and drift (c): smallest to largest seed. Margin: over the method's own frozen baseline. "
+    "Aggregate cosine Γ: A1, the mean over layers."
+)
+"""Caption of tables with these heads."""
 
 
 class PrimaryAudit(Study):
@@ -39,19 +45,18 @@ class PrimaryAudit(Study):
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         methods = results.by_method(self.runs(scale))
-        cases = [case for found in methods.values() for case in found]
-        note = "Growth, norms and (c): smallest to largest seed. Margin: over the method's own shell."
+        cases = [case for method_cases in methods.values() for case in method_cases]
         table = Table(
             "audit",
             "Primary audit",
             AUDIT_HEADS,
-            tuple(audit_row(found) for found in methods.values()),
-            caption(scale, cases, note),
+            tuple(audit_row(method_cases) for method_cases in methods.values()),
+            caption(scale, cases, AUDIT_NOTE),
         )
         return make_study_report(
             "primary-audit",
             "Primary audit",
-            "May each method's accuracy and alignment be read as training this network's depth?",
+            "Do each method's accuracy and alignment show that it trains this network's depth?",
             scale,
             cases,
             _findings(methods),
@@ -64,15 +69,16 @@ class PrimaryAudit(Study):
 
 
 def audit_row(cases: Sequence[Case]) -> tuple[Cell, ...]:
-    """One method over its seeds."""
+    """The table row of one method, over its seeds."""
     evidence = cases[0].report.evidence
+    missing = "" if evidence.frozen else "no frozen baseline was trained"
     top = [case.report.quantities.top for case in cases]
     return (
         Cell(method_label(cases[0].method)),
         mean_cell([case.accuracy for case in cases], ".3f"),
-        mean_cell(evidence.frozen.get("method_shell", ()), ".3f", "" if evidence.frozen else "no shell was trained"),
-        mean_cell(evidence.frozen.get("bp_shell", ()), ".3f", "" if evidence.frozen else "no shell was trained"),
-        _margin(cases[0]),
+        mean_cell(evidence.frozen.get("method_shell", ()), ".3f", missing),
+        mean_cell(evidence.frozen.get("bp_shell", ()), ".3f", missing),
+        _margin_cell(cases[0]),
         numbers_cell(cases, lambda case: case.report.quantities.aggregates.a1, "+.3f"),
         range_cell([case.report.flags["D1"].value for case in cases]),
         range_cell([layer.hidden_norm.value for layer in top]),
@@ -85,7 +91,7 @@ def audit_row(cases: Sequence[Case]) -> tuple[Cell, ...]:
     )
 
 
-def _margin(case: Case) -> Cell:
+def _margin_cell(case: Case) -> Cell:
     margin = case.report.margin
     if margin is None:
         return Cell("NOT MEASURED", None, case.report.flags["D3"].reason)
@@ -94,19 +100,20 @@ def _margin(case: Case) -> Cell:
 
 
 def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
-    found = []
+    findings = []
     for method, cases in methods.items():
-        said = verdict_cell(cases, "three").text
+        verdict = verdict_cell(cases, "three").text
         if method_label(method) == "BP":
-            found.append(Finding("Backprop passes.", said == "trustworthy", f"Verdict: {said}."))
+            findings.append(Finding("bp-passes", "Backprop passes.", verdict == "trustworthy", f"Verdict: {verdict}."))
         elif method_label(method) in ("DFA", "State Bridge", "Credit Bridge"):
-            is_back = said.startswith("walked back")
-            found.append(Finding(f"{method_label(method)} is walked back, as published.", is_back, f"Verdict: {said}."))
-    return found
+            name, is_walked_back = method_label(method), verdict.startswith("walked back")
+            claim = f"{name} is walked back, as published."
+            findings.append(Finding(f"{kebab(name)}-walked-back", claim, is_walked_back, f"Verdict: {verdict}."))
+    return findings
 
 
-def _reported(methods: dict[str, list[Case]], words: str) -> Figure:
-    """The two numbers that papers report, and beside them what they do not tell."""
+def _reported(methods: dict[str, list[Case]], caption_text: str) -> Figure:
+    """Accuracy against alignment, as papers report them; next to it the margin over frozen blocks."""
     points, margins = [], []
     for place, (method, cases) in enumerate(methods.items()):
         gammas = [case.report.quantities.aggregates.a1 for case in cases]
@@ -120,39 +127,39 @@ def _reported(methods: dict[str, list[Case]], words: str) -> Figure:
     frozen, least = report.evidence.frozen.get("bp_shell", ()), report.thresholds.frozen_acc_margin_pp
     plots = (
         Plot(
-            "What is reported",
-            "alignment Γ (A1)",
+            "Reported",
+            "aggregate cosine Γ",
             "test accuracy",
             tuple(points),
             levels={"blocks frozen at random": fmean(frozen)} if frozen else {},
         ),
         Plot(
-            "What the trained blocks add to random ones",
+            "Gain of trained blocks over frozen ones",
             "",
-            "over own shell, pp",
+            "over frozen, pp",
             tuple(margins),
-            levels={f"worth claiming: {least:g} pp": least},
+            levels={f"D3 margin: {least:g} pp": least},
             ticks=tuple(map(method_label, methods)),
         ),
     )
-    return Figure("reported", "Accuracy and alignment, and what they do not tell", plots, words)
+    return Figure("reported", "Accuracy and alignment, and the margin over frozen blocks", plots, caption_text)
 
 
-def _layers(methods: dict[str, list[Case]], words: str) -> Figure:
+def _layers(methods: dict[str, list[Case]], caption_text: str) -> Figure:
     """Norms and cosines of every layer, a curve for each method."""
 
-    def curve(method: str, get: str) -> Series:
+    def curve(method: str, quantity: str) -> Series:
         cases = methods[method]
         depth = cases[0].resolved.net.depth
         values: list[float | None] = []
         for layer in range(depth + 1):
-            each = [_layer(case, layer, get) for case in cases]
-            ok = [number.known for number in each if number is not None and number.ok]
-            values.append(sum(ok) / len(ok) if len(ok) == len(each) and ok else None)
+            numbers = [_layer_quantity(case, layer, quantity) for case in cases]
+            ok = [number.known for number in numbers if number is not None and number.ok]
+            values.append(sum(ok) / len(ok) if len(ok) == len(numbers) and ok else None)
         return Series(method_label(method), range(depth + 1), values, mark="both")
 
-    def plot(title: str, get: str, y_label: str, log: bool, levels: dict[str, float] | None = None) -> Plot:
-        series = tuple(curve(method, get) for method in methods)
+    def plot(title: str, quantity: str, y_label: str, log: bool, levels: dict[str, float] | None = None) -> Plot:
+        series = tuple(curve(method, quantity) for method in methods)
         return Plot(title, "hidden state l", y_label, series, y_log=log, levels=levels or {})
 
     plots = (
@@ -160,14 +167,14 @@ def _layers(methods: dict[str, list[Case]], words: str) -> Figure:
         plot("Reference gradients", "grad_norm_128", "mean ‖g_l‖ @128", log=True, levels={"D2 floor": 1e-7}),
         plot("Credit cosine", "cos", "mean cos(a_l, g_l)", log=False),
     )
-    return Figure("layers", "Every layer of every method", plots, words, columns=3)
+    return Figure("layers", "Norms and cosines by layer", plots, caption_text, columns=3)
 
 
-def _layer(case: Case, layer: int, get: str) -> Number | None:
-    found = case.report.quantities.layers[layer]
-    if get == "cos":
-        return None if found.credit is None else found.credit.cos
-    number: Number = getattr(found, get)
+def _layer_quantity(case: Case, layer: int, quantity: str) -> Number | None:
+    measured = case.report.quantities.layers[layer]
+    if quantity == "cos":
+        return None if measured.credit is None else measured.credit.cos
+    number: Number = getattr(measured, quantity)
     return number
 
 

@@ -1,7 +1,7 @@
-"""Random labels: does DFA's explosion, or any method's alignment, need a task to be learned?
+"""Random labels: do DFA's explosion and the methods' alignment need a task that can be learned?
 
 Papers: none; a control of our own
-Claim: open; if the rule alone makes them, growth, collapse and alignment come out where there is nothing to learn too
+Claim: open; if the rule alone causes growth, collapse and alignment, they occur with random labels too
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from walkback.judge.aggregates import Aggregates
 from walkback.judge.layers import LayerCredit
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
-from walkback_papers.plots import BAND, What, over_layers
+from walkback_papers.plots import BAND, LayerQuantity, over_layers
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -23,6 +23,7 @@ from walkback_papers.tables import (
     check_fails,
     check_values,
     claim_over_seeds,
+    kebab,
     make_study_report,
     mean_cell,
     method_label,
@@ -34,7 +35,7 @@ from walkback_papers.tables import (
 
 RANDOM_LABEL_METHODS = (*(METHODS[name] for name in ("BP", "FA", "DFA")), *RAW)
 _HEADS = (
-    "method", "labels", "train acc.", "test acc.", "layer 0", "deep cosine", "growth", "‖g_L‖ @128", "D1", "D2",
+    "method", "labels", "train acc.", "test acc.", "layer 0", "deep cosine", "growth (D1)", "‖g_L‖ @128", "D1", "D2",
     "alignment",
 )  # fmt: skip
 Both = dict[str, dict[str, list[Case]]]
@@ -57,7 +58,7 @@ class RandomLabels(Study):
         cases = [case for found in both.values() for each in found.values() for case in each]
         note = (
             "Random: the training labels permuted once, the same for every run. Measured and tested on true labels. "
-            "Training accuracy: mean over the last epoch. Growth and gradients: smallest to largest seed."
+            "Training accuracy: mean over the last epoch. Growth (D1) and gradients: smallest to largest seed."
         )
         table = Table(
             "labels",
@@ -69,7 +70,7 @@ class RandomLabels(Study):
         return make_study_report(
             "random-labels",
             "Random labels",
-            "Does the explosion, or the alignment, need a task to be learned?",
+            "Do the explosion and the alignment need a task that can be learned?",
             scale,
             cases,
             _findings(both),
@@ -88,8 +89,8 @@ def _row(words: str, name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
         Cell(words),
         mean_cell([float(case.log[-1]["train_acc"]) for case in cases], ".3f"),
         mean_cell([case.accuracy for case in cases], ".3f"),
-        numbers_cell(cases, lambda case: _first(case).cos, "+.3f"),
-        numbers_cell(cases, lambda case: _all(case).deep_mean, "+.3f"),
+        numbers_cell(cases, lambda case: _layer_0(case).cos, "+.3f"),
+        numbers_cell(cases, lambda case: _aggregates(case).deep_mean, "+.3f"),
         *(range_cell([case.report.flags[check].value for case in cases]) for check in ("D1", "D2")),
         *(check_cell(cases, check) for check in ("D1", "D2")),
         Cell(claim_over_seeds(cases, "alignment").shown),
@@ -103,62 +104,71 @@ def _findings(both: Both) -> list[Finding]:
     dfa = [true["DFA"], random["DFA"]]
     return [
         Finding(
-            "Random labels teach nothing of the test set: every run stays under twice chance.",
+            "no-test-accuracy",
+            "Random labels teach nothing about the test set: every run stays under twice chance.",
             best < 2 * chance,
             f"Best test accuracy {best:.3f}, chance {chance:.3f}.",
         ),
         Finding(
+            "dfa-grows",
             "DFA's states grow on random labels too (D1).",
-            _as_well(*(check_fails(cases, "D1") for cases in dfa)),
+            _also_without_task(*(check_fails(cases, "D1") for cases in dfa)),
             f"True labels: {check_values(dfa[0], 'D1')} Random: {check_values(dfa[1], 'D1')}",
         ),
         Finding(
+            "dfa-collapses",
             "DFA's reference collapses on random labels too (D2).",
-            _as_well(*(check_fails(cases, "D2") for cases in dfa)),
+            _also_without_task(*(check_fails(cases, "D2") for cases in dfa)),
             f"True labels: {check_values(dfa[0], 'D2')} Random: {check_values(dfa[1], 'D2')}",
         ),
         *(
             Finding(
+                f"{kebab(name)}-layer-0-aligned",
                 f"{name}'s layer 0 is aligned on random labels too.",
-                _as_well(*(outside_null(found[name], lambda case: _first(case).z) for found in (true, random))),
-                f"Cosine {_cell(true[name])} with true labels, {_cell(random[name])} with random ones.",
+                _also_without_task(
+                    *(outside_null(found[name], lambda case: _layer_0(case).z) for found in (true, random))
+                ),
+                f"Cosine {_first_text(true[name])} with true labels, {_first_text(random[name])} with random ones.",
             )
             for name in ("FA", "DFA", "DFA raw")
         ),
         Finding(
+            "fa-deep-aligned",
             "FA's deep alignment does not need the task.",
-            _as_well(*(outside_null(found["FA"], lambda case: _all(case).deep_mean_z) for found in (true, random))),
-            f"Deep cosine {_deep(true['FA'])} with true labels, {_deep(random['FA'])} with random ones.",
+            _also_without_task(
+                *(outside_null(found["FA"], lambda case: _aggregates(case).deep_mean_z) for found in (true, random))
+            ),
+            f"Deep cosine {_deep_text(true['FA'])} with true labels, {_deep_text(random['FA'])} with random ones.",
         ),
     ]
 
 
-def _as_well(with_task: bool | None, without: bool | None) -> bool | None:
-    """Whether what is there with the task is there without it; None where it is not there with it."""
+def _also_without_task(with_task: bool | None, without: bool | None) -> bool | None:
+    """Whether something that occurs with true labels occurs with random ones; None where it does not with true ones."""
     return without if with_task else None
 
 
-def _first(case: Case) -> LayerCredit:
+def _layer_0(case: Case) -> LayerCredit:
     """The credit at layer 0."""
     credit = case.report.quantities.layers[0].credit
     assert credit is not None
     return credit
 
 
-def _cell(cases: Sequence[Case]) -> str:
-    return numbers_cell(cases, lambda case: _first(case).cos, "+.3f").text
+def _first_text(cases: Sequence[Case]) -> str:
+    return numbers_cell(cases, lambda case: _layer_0(case).cos, "+.3f").text
 
 
-def _deep(cases: Sequence[Case]) -> str:
-    return numbers_cell(cases, lambda case: _all(case).deep_mean, "+.3f").text
+def _deep_text(cases: Sequence[Case]) -> str:
+    return numbers_cell(cases, lambda case: _aggregates(case).deep_mean, "+.3f").text
 
 
-def _all(case: Case) -> Aggregates:
+def _aggregates(case: Case) -> Aggregates:
     return case.report.quantities.aggregates
 
 
 def _figure(both: Both, words: str) -> Figure:
-    def plot(labels: str, what: What, shown: str, log: bool) -> Plot:
+    def plot(labels: str, what: LayerQuantity, shown: str, log: bool) -> Plot:
         found = {name: [case.report.quantities for case in cases] for name, cases in both[labels].items()}
         series = tuple(over_layers(name, seeds, what) for name, seeds in found.items())
         return Plot(f"{shown}, {labels} labels", "hidden state l", shown, series, y_log=log)

@@ -1,7 +1,7 @@
-"""The terminal norm: is it what turns a grown stream into a reference gradient too small to compare with?
+"""The terminal norm: does it make the reference gradient collapse when the hidden states grow?
 
 Papers: P1 section 3, P2 section 4.1 (the same backbone with its terminal norm removed)
-Claim: without the terminal norm the scale still grows (Mode 1a) and the reference does not collapse (no Mode 1b)
+Claim: without the terminal norm hidden states still grow (Mode 1a) and the reference does not collapse (no Mode 1b)
 """
 
 from __future__ import annotations
@@ -34,38 +34,42 @@ from walkback_papers.tables import (
 )
 
 WITH, WITHOUT = "resmlp", "no_norm"
-_WORDS = {WITH: "with", WITHOUT: "without"}
+_LABELS = {WITH: "with", WITHOUT: "without"}
 STEEP, FLAT = -0.7, -0.3
 """Slopes of log ‖g_L‖ on log ‖h_L‖ that count as falling like 1/‖h_L‖ (under the first), or as not falling with it."""
-_LEAST = 10.0
-"""The smallest factor by which ‖h_L‖ must have grown for such a slope to mean anything."""
-_NUMBERS = ("method, norm", "accuracy", "margin, pp", "growth", "‖h_L‖", "‖g_L‖ @128", "slope")
+_MIN_GROWTH = 10.0
+"""The smallest factor by which ‖h_L‖ must have grown for a slope to be computed."""
+_NUMBERS = ("method, norm", "accuracy", "margin, pp", "growth (D1)", "‖h_L‖", "‖g_L‖ @128", "slope")
 _FLAGS = ("method, norm", "scale stable", "reference valid", "modes", "three", "four")
 
 
 class TerminalNorm(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return [config for place in _WORDS for config in runs_at(place, scale)]
+        return [config for place in _LABELS for config in runs_at(place, scale)]
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
-        found = {place: by_name(results, runs_at(place, scale)) for place in _WORDS}
+        found = {place: by_name(results, runs_at(place, scale)) for place in _LABELS}
         cases = [case for methods in found.values() for each in methods.values() for case in each]
         note = (
-            "Growth and norms: smallest to largest seed. Slope: of log ‖g_L‖ on log ‖h_L‖ over the epochs of a run; "
-            f"only where ‖h_L‖ spans at least {_LEAST:g}x."
+            "Growth (D1) and norms: smallest to largest seed. Slope: of log ‖g_L‖ on log ‖h_L‖ over a run's epochs; "
+            f"only where ‖h_L‖ spans at least {_MIN_GROWTH:g}x."
         )
-        told = caption(scale, cases, note)
-        rows = [(f"{name}, {_WORDS[place]}", found[place][name]) for name in found[WITH] for place in _WORDS]
+        table_caption = caption(scale, cases, note)
+        rows = [(f"{name}, {_LABELS[place]}", found[place][name]) for name in found[WITH] for place in _LABELS]
         tables = [
             Table(
-                "norm", "The same backbone with and without its norm", _NUMBERS, tuple(_numbers(*r) for r in rows), told
+                "norm",
+                "The same backbone with and without its norm",
+                _NUMBERS,
+                tuple(_numbers(*r) for r in rows),
+                table_caption,
             ),
-            Table("flags", "Flags and verdicts", _FLAGS, tuple(_flags(*row) for row in rows), told),
+            Table("flags", "Flags and verdicts", _FLAGS, tuple(_flags(*row) for row in rows), table_caption),
         ]
         return make_study_report(
             "terminal-norm",
             "The terminal norm",
-            "Is it the terminal norm that turns a grown stream into a collapsed reference?",
+            "Does the terminal norm make the reference collapse when the hidden states grow?",
             scale,
             cases,
             _findings(found),
@@ -77,14 +81,14 @@ class TerminalNorm(Study):
 
 
 def slope(case: Case) -> float | None:
-    """How ‖g_L‖ goes with ‖h_L‖ over a run: -1 where it falls as 1/‖h_L‖; None where the norm hardly moves."""
-    sizes, gradients = _path(case)
-    if len(sizes) < 3 or max(sizes) < _LEAST * min(sizes):
+    """Slope of log ‖g_L‖ on log ‖h_L‖ over a run: -1 where ‖g_L‖ falls as 1/‖h_L‖; None where ‖h_L‖ hardly changes."""
+    sizes, gradients = _norms_by_epoch(case)
+    if len(sizes) < 3 or max(sizes) < _MIN_GROWTH * min(sizes):
         return None
     return float(np.polyfit(np.log(sizes), np.log(gradients), 1)[0])
 
 
-def _path(case: Case) -> tuple[list[float], list[float]]:
+def _norms_by_epoch(case: Case) -> tuple[list[float], list[float]]:
     """‖h_L‖ and ‖g_L‖ @128 after each epoch, where both are positive and finite."""
     rows = [(row["hidden"][-1], row["grad_top"]) for row in case.log if row.get("grad_top") is not None]
     kept = [(h, g) for h, g in rows if h and g and math.isfinite(h) and math.isfinite(g) and h > 0 and g > 0]
@@ -94,7 +98,9 @@ def _path(case: Case) -> tuple[list[float], list[float]]:
 def _slope_cell(cases: Sequence[Case]) -> Cell:
     found = [slope(case) for case in cases]
     if None in found:
-        return Cell("NOT MEASURED", None, f"‖h_L‖ spans less than {_LEAST:g}x over the epochs in at least one seed")
+        return Cell(
+            "NOT MEASURED", None, f"‖h_L‖ spans less than {_MIN_GROWTH:g}x over the epochs in at least one seed"
+        )
     return mean_cell(found, "+.2f")
 
 
@@ -124,48 +130,64 @@ def _flags(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
 
 def _findings(found: dict[str, dict[str, list[Case]]]) -> list[Finding]:
     def growth(name: str) -> bool | None:
-        """Untested where the scale does not grow out of bounds with the norm either."""
+        """Whether D1 fails without the norm; None where it passes with the norm."""
         return check_fails(found[WITHOUT][name], "D1") if check_fails(found[WITH][name], "D1") else None
 
     def collapse(name: str) -> bool | None:
-        """Untested where the reference does not collapse with the norm either."""
+        """Whether D2 passes without the norm; None where it passes with the norm."""
         return not_(check_fails(found[WITHOUT][name], "D2")) if check_fails(found[WITH][name], "D2") else None
 
     def separate(name: str) -> bool | None:
-        """1a without 1b on the backbone without the norm."""
+        """Whether D2 passes where D1 fails, on the backbone without the norm."""
         if not check_fails(found[WITHOUT][name], "D1"):
             return None
         return not_(check_fails(found[WITHOUT][name], "D2"))
 
     rules = ("FA", "DFA")
-    steep = {name: _slopes(found[WITH][name], below=STEEP) for name in rules}
-    flat = {name: not_(_slopes(found[WITHOUT][name], below=FLAT)) for name in rules}
+    falls = {name: _all_below(found[WITH][name], below=STEEP) for name in rules}
+    does_not_fall = {name: not_(_all_below(found[WITHOUT][name], below=FLAT)) for name in rules}
     return [
-        combined_finding("Scale that grows out of bounds does so without the norm too.", {n: growth(n) for n in rules}),
         combined_finding(
-            "A reference that collapses does not without the norm.", {name: collapse(name) for name in rules}
+            "grows-without-norm",
+            "Where D1 fails with the norm, it fails without the norm too.",
+            {name: growth(name) for name in rules},
         ),
-        combined_finding("Without the norm Mode 1a comes without Mode 1b.", {name: separate(name) for name in rules}),
         combined_finding(
-            f"With the norm the reference falls as the stream grows, like 1/‖h_L‖ (slope under {STEEP:g}).", steep
+            "no-collapse-without-norm",
+            "Where the reference collapses with the norm, it does not without the norm.",
+            {name: collapse(name) for name in rules},
         ),
-        combined_finding(f"Without the norm it does not fall as the stream grows (slope not under {FLAT:g}).", flat),
+        combined_finding(
+            "mode-1a-without-1b",
+            "Without the norm Mode 1a occurs without Mode 1b.",
+            {name: separate(name) for name in rules},
+        ),
+        combined_finding(
+            "gradient-falls-with-norm",
+            f"With the norm the reference falls as the stream grows, like 1/‖h_L‖ (slope under {STEEP:g}).",
+            falls,
+        ),
+        combined_finding(
+            "gradient-steady-without-norm",
+            f"Without the norm it does not fall as the stream grows (slope not under {FLAT:g}).",
+            does_not_fall,
+        ),
     ]
 
 
-def _slopes(cases: Sequence[Case], below: float) -> bool | None:
+def _all_below(cases: Sequence[Case], below: float) -> bool | None:
     found = [slope(case) for case in cases]
     return unanimous(None if value is None else value < below for value in found)
 
 
-def _figure(found: dict[str, dict[str, list[Case]]], words: str) -> Figure:
+def _figure(found: dict[str, dict[str, list[Case]]], caption_text: str) -> Figure:
     def paths(place: str) -> Plot:
         series = [
-            Series(name, *_path(case), style=name, mark="both")
+            Series(name, *_norms_by_epoch(case), style=name, mark="both")
             for name, cases in found[place].items()
             for case in cases
         ]
-        title = f"{_WORDS[place].capitalize()} the terminal norm"
+        title = f"{_LABELS[place].capitalize()} the terminal norm"
         return Plot(
             title,
             "‖h_L‖",
@@ -176,7 +198,9 @@ def _figure(found: dict[str, dict[str, list[Case]]], words: str) -> Figure:
             levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
         )
 
-    return Figure("paths", "The reference against the stream's size, epoch by epoch", tuple(map(paths, _WORDS)), words)
+    return Figure(
+        "paths", "The reference against the stream's size, epoch by epoch", tuple(map(paths, _LABELS)), caption_text
+    )
 
 
 STUDY = TerminalNorm()

@@ -1,7 +1,7 @@
 """Threshold sensitivity: how far can each threshold be moved before a verdict changes?
 
 Papers: P1 appendix E, its draft and the outline (gaps between healthy and degenerate)
-Claim: D1 and D2 separate healthy from degenerate by orders of magnitude; depth utility (d) is not robust
+Claim: D1 and D2 separate healthy from degenerate by orders of magnitude; depth utility (D3) is not robust
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from walkback_papers.study import Study
 from walkback_papers.tables import caption, make_study_report, method_label, range_cell
 
 HEALTHY, _DEGENERATE = ("BP", "EP"), ("DFA", "State Bridge", "Credit Bridge")
-"""As the papers group them. FA, DFA raw and EP short are swept beside, and belong to neither."""
+"""The papers' groups. FA, DFA raw and EP short are swept too and are in neither group."""
 _NAMES = {
-    "D1": "(a) growth",
-    "D2": "(b) floor",
-    "direction": "(c) direction",
-    "D3": "(d) margin, pp",
+    "D1": "growth (D1)",
+    "D2": "floor (D2)",
+    "direction": "drift (c)",
+    "D3": "margin (D3), pp",
     "concentration": "κ",
 }
 _SPECS = {"D1": ".3g", "D2": ".2e", "direction": ".2f", "D3": "+.1f", "concentration": ".2f"}
@@ -35,7 +35,7 @@ _EDITIONS = ("three", "four")
 DECIDING = ("h_norm_explosion_ratio", "g_norm_floor", "frozen_acc_margin_pp")
 """The thresholds that a verdict depends on."""
 _POINTS = 9
-"""A flag changes once along a threshold, so the ends find every flip; what lies between is for the figure."""
+"""A flag changes at most once along a threshold, so the ends find every flip; the points between are for the figure."""
 GAPS = ("threshold", "default", "swept", "healthy", "degenerate", "gap", "separated", "flips, three", "flips, four")
 
 
@@ -44,14 +44,14 @@ class _Swept:
     """One threshold over all cases."""
 
     check: str
-    of: Mapping[str, ThresholdSweep]
-    """By edition, over every case."""
+    by_edition: Mapping[str, ThresholdSweep]
+    """Sweeps over every case, by edition."""
     gap: float | None
-    """Between the healthy and the degenerate cases alone."""
+    """Between the healthy and the degenerate cases."""
 
     def flips(self, edition: str, names: Sequence[str]) -> list[str]:
-        """The cases whose verdict is not the same everywhere in the sweep."""
-        return [name for name in names if len(set(self.of[edition].verdicts[name])) > 1]
+        """The cases whose verdict changes within the sweep."""
+        return [name for name in names if len(set(self.by_edition[edition].verdicts[name])) > 1]
 
 
 class ThresholdSensitivity(Study):
@@ -65,13 +65,20 @@ class ThresholdSensitivity(Study):
         note = (
             "Each threshold from a tenth to ten times its default (at most 1 for cosines), one at a time, on stored "
             f"measurements. Healthy: {' and '.join(HEALTHY)}; degenerate: {', '.join(_DEGENERATE)}; "
-            f"as the papers group "
-            "them. Gap: a factor, for (d) a difference."
+            "as the papers group them. Gap: a factor, for D3 a difference."
         )
-        told = caption(scale, cases, note)
+        table_caption = caption(scale, cases, note)
         tables = [
-            Table("gaps", "Gaps and flips", GAPS, tuple(_gap_row(reports, found) for found in swept.values()), told),
-            Table("flips", "Where each case's flag changes", _flip_heads(), tuple(_flip_rows(cases, swept)), told),
+            Table(
+                "gaps",
+                "Gaps and flips",
+                GAPS,
+                tuple(_gap_row(reports, found) for found in swept.values()),
+                table_caption,
+            ),
+            Table(
+                "flips", "Where each case's flag changes", _flip_heads(), tuple(_flip_rows(cases, swept)), table_caption
+            ),
         ]
         return make_study_report(
             "threshold-sensitivity",
@@ -81,14 +88,14 @@ class ThresholdSensitivity(Study):
             cases,
             _findings(reports, swept),
             tables=tables,
-            figures=[_figure(swept, told)],
+            figures=[_figure(swept, table_caption)],
         )
 
 
 def swept_over(reports: Mapping[str, DiagnosticReport], field: str) -> _Swept:
     """Judge every case again at thresholds over two orders of magnitude, by both editions."""
-    known = {name: report for name, report in reports.items() if group(name) is not None}
-    healthy = [name for name in known if group(name) == "healthy"]
+    known = {name: report for name, report in reports.items() if group_of(name) is not None}
+    healthy = [name for name in known if group_of(name) == "healthy"]
     by_edition = {
         edition: sweep_threshold(
             {name: report.rejudge(protocol=edition) for name, report in reports.items()}, field, points=_POINTS
@@ -98,8 +105,8 @@ def swept_over(reports: Mapping[str, DiagnosticReport], field: str) -> _Swept:
     return _Swept(FIELDS[field], by_edition, sweep_threshold(known, field, healthy, points=2).gap if known else None)
 
 
-def group(name: str) -> str | None:
-    """healthy, degenerate, or neither: by the method in a case's name."""
+def group_of(name: str) -> str | None:
+    """`healthy`, `degenerate` or None, by the method in a case's name."""
     method = name.rpartition(" s")[0]
     return "healthy" if method in HEALTHY else "degenerate" if method in _DEGENERATE else None
 
@@ -111,13 +118,13 @@ def separated(found: _Swept) -> bool | None:
 
 
 def _values(reports: Mapping[str, DiagnosticReport], check: str, kind: str) -> list[float]:
-    """Of those that have one: κ is not defined where every layer is exact."""
-    found = [report.flags[check].value for name, report in reports.items() if group(name) == kind]
+    """A check's values in one group, where there is one: κ is not defined where every layer is exact."""
+    found = [report.flags[check].value for name, report in reports.items() if group_of(name) == kind]
     return [value for value in found if value is not None]
 
 
 def _gap_row(reports: Mapping[str, DiagnosticReport], found: _Swept) -> tuple[Cell, ...]:
-    one, spec = found.of["three"], _SPECS[found.check]
+    one, spec = found.by_edition["three"], _SPECS[found.check]
     gap = Cell("NOT MEASURED", None, "one side has no value")
     if found.gap is not None:
         gap = Cell(f"{found.gap:+.1f} pp" if found.check == "D3" else f"{found.gap:.3g}x", found.gap)
@@ -126,14 +133,14 @@ def _gap_row(reports: Mapping[str, DiagnosticReport], found: _Swept) -> tuple[Ce
         Cell(_NAMES[found.check]),
         Cell(f"{one.default:g}", one.default),
         Cell(f"{one.thresholds[0]:.3g} to {one.thresholds[-1]:.3g}"),
-        *(_range(_values(reports, found.check, kind), spec) for kind in ("healthy", "degenerate")),
+        *(_range_or_missing(_values(reports, found.check, kind), spec) for kind in ("healthy", "degenerate")),
         gap,
         Cell(EMPTY_CELL if answer is None else "yes" if answer else "no"),
         *(Cell(f"{len(found.flips(edition, list(reports)))} of {len(reports)}") for edition in _EDITIONS),
     )
 
 
-def _range(values: Sequence[float], spec: str) -> Cell:
+def _range_or_missing(values: Sequence[float], spec: str) -> Cell:
     return range_cell(values, spec) if values else Cell("NOT MEASURED", None, "no case has a value")
 
 
@@ -142,54 +149,60 @@ def _flip_heads() -> tuple[str, ...]:
 
 
 def _flip_rows(cases: Sequence[Case], swept: Mapping[str, _Swept]) -> list[tuple[Cell, ...]]:
-    """Where a flag changes; a dash where it does not inside the sweep."""
+    """By case, the threshold at which each flag changes; a dash where it does not change within the sweep."""
     rows = []
     for case in cases:
         name = f"{method_label(case.method)} s{case.seed}"
         row = [Cell(name)]
         for found in swept.values():
-            edge = found.of["three"].flips.get(name)
+            edge = found.by_edition["three"].flips.get(name)
             row.append(Cell(EMPTY_CELL) if edge is None else Cell(format(edge, _SPECS[found.check]), edge))
         rows.append(tuple(row))
     return rows
 
 
 def _findings(reports: Mapping[str, DiagnosticReport], swept: Mapping[str, _Swept]) -> list[Finding]:
-    papers = [name for name in reports if group(name) is not None]
+    papers = [name for name in reports if group_of(name) is not None]
     margin = swept["frozen_acc_margin_pp"]
     flips = {edition: margin.flips(edition, list(reports)) for edition in _EDITIONS}
-    said = "; ".join(f"edition {e}: {', '.join(names) or 'no verdict'}" for e, names in flips.items())
+    details = "; ".join(f"edition {e}: {', '.join(names) or 'no verdict'}" for e, names in flips.items())
     return [
         *(_separates(swept[field]) for field in ("h_norm_explosion_ratio", "g_norm_floor")),
         *(_robust(swept[field], papers) for field in ("h_norm_explosion_ratio", "g_norm_floor")),
         Finding(
-            "Depth utility (d) is not robust: verdicts change between 0.2 and 20 pp.",
+            "d3-not-robust",
+            "Depth utility (D3) is not robust: verdicts change between 0.2 and 20 pp.",
             any(flips.values()),
-            f"What changes, {said}.",
+            f"What changes, {details}.",
         ),
     ]
 
 
 def _separates(found: _Swept) -> Finding:
-    name = _NAMES[found.check]
-    claim = f"{name}: one threshold separates all healthy from all degenerate cases."
+    finding_id = f"{found.check.lower()}-separates"
+    claim = f"{_NAMES[found.check]}: one threshold separates all healthy from all degenerate cases."
     if found.gap is None:
-        return Finding(claim, None, "One side has no value.")
-    return Finding(claim, separated(found), f"The gap is {found.gap:.3g}x (above 1 it separates).")
+        return Finding(finding_id, claim, None, "One side has no value.")
+    return Finding(finding_id, claim, separated(found), f"The gap is {found.gap:.3g}x (above 1 it separates).")
 
 
 def _robust(found: _Swept, names: Sequence[str]) -> Finding:
-    """By flags: a verdict may stay the same only because another flag decides it as well."""
-    flags = [name for name in names if name in found.of["three"].flips]
+    """Decided by flags: a verdict may stay the same only because another flag decides it as well."""
+    flags = [name for name in names if name in found.by_edition["three"].flips]
     flips = {edition: found.flips(edition, names) for edition in _EDITIONS}
-    said = "; ".join(f"edition {e}: {', '.join(changed) or 'none'}" for e, changed in flips.items())
-    claim = f"{_NAMES[found.check]} flags the same of these two groups where it is moved tenfold either way."
+    details = "; ".join(f"edition {e}: {', '.join(changed) or 'none'}" for e, changed in flips.items())
+    claim = f"{_NAMES[found.check]} flags the same cases of these two groups when moved tenfold either way."
     changed = ", ".join(flags) or "none"
-    return Finding(claim, not flags, f"Flags that change: {changed}; verdicts that change, {said}.")
+    return Finding(
+        f"{found.check.lower()}-robust",
+        claim,
+        not flags,
+        f"Flags that change: {changed}; verdicts that change, {details}.",
+    )
 
 
-def _figure(swept: Mapping[str, _Swept], words: str) -> Figure:
-    """What share of all cases each threshold walks back."""
+def _figure(swept: Mapping[str, _Swept], caption_text: str) -> Figure:
+    """The share of all cases that are walked back, by threshold."""
 
     def share(verdicts: Mapping[str, tuple[Outcome, ...]]) -> list[float]:
         columns = zip(*verdicts.values(), strict=True)
@@ -197,14 +210,15 @@ def _figure(swept: Mapping[str, _Swept], words: str) -> Figure:
 
     def plot(found: _Swept) -> Plot:
         series = tuple(
-            Series(f"edition {e}", found.of[e].thresholds, share(found.of[e].verdicts), mark="both") for e in _EDITIONS
+            Series(f"edition {e}", found.by_edition[e].thresholds, share(found.by_edition[e].verdicts), mark="both")
+            for e in _EDITIONS
         )
-        events = ((found.of["three"].default, "default"),)
+        events = ((found.by_edition["three"].default, "default"),)
         return Plot(_NAMES[found.check], "threshold", "share walked back", series, x_log=True, events=events)
 
     plots = tuple(plot(found) for field, found in swept.items() if field in DECIDING)
-    said = f"(c) and κ decide no verdict and are not drawn. {words}"
-    return Figure("sweeps", "Verdicts against thresholds", plots, said, columns=3)
+    details = f"Drift (c) and κ decide no verdict and are not drawn. {caption_text}"
+    return Figure("sweeps", "Verdicts against thresholds", plots, details, columns=3)
 
 
 STUDY = ThresholdSensitivity()

@@ -1,6 +1,6 @@
-"""Small fleets side by side on one GPU, as a plan trains them there, against the same fleets one after the other.
+"""Small fleets trained concurrently on one GPU, as a plan trains them, against the same fleets one after the other.
 
-Ratio: how many times as fast; a CPU has no streams
+Ratio: how many times as fast; on a CPU fleets do not run concurrently, as it has no streams
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
 
 _ARCHS = ("resmlp", "resmlp:terminal_norm=false")
 _MODELS = 6
-"""Three seeds and their shells: what a study trains of one method."""
+"""Three seeds and their frozen baselines: the runs of one method in a study."""
 _STEPS = {"cpu": 5, "cuda": 100}
 
 
@@ -26,13 +26,13 @@ def run(options: BenchOptions) -> BenchResult:
     sizes = list(dict.fromkeys(scale(options.quick, arch, _STEPS[device.type]) for arch in _ARCHS))
     fleets = [size.resolved_runs(method, range(models)) for size in sizes for method in FLEET_METHODS]
     data = sizes[0].load()
-    alone = [Fleet(resolved_runs, data, device) for resolved_runs in fleets]
-    convoy = ConcurrentFleets(fleets, data, device)
+    separate = [Fleet(resolved_runs, data, device) for resolved_runs in fleets]
+    concurrent = ConcurrentFleets(fleets, data, device)
     tasks = {
-        "one after the other": lambda: [fleet.train_epoch(lambda _: None) for fleet in alone],
-        "side by side": lambda: convoy.train_epoch(lambda _: None),
+        "one after the other": lambda: [fleet.train_epoch(lambda _: None) for fleet in separate],
+        "side by side": lambda: concurrent.train_epoch(lambda _: None),
     }
-    seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
+    seconds = interleaved(tasks, repeats, device, options.on_task, round_seconds(device, options.quick))
     each = {name: [value / sizes[0].steps for value in values] for name, values in seconds.items()}
     first = each["one after the other"]
     rows = [

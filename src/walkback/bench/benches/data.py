@@ -1,4 +1,4 @@
-"""Images ready to train on: walkback's resident feed against a DataLoader that crops, flips and normalises one by one.
+"""Loading images: walkback's resident feed against a DataLoader that crops, flips and normalises them one by one.
 
 Ratio: how many times as fast as the DataLoader without workers
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import torch
 
-from walkback.bench.loader import loader_batches, loader_epoch, pictures
+from walkback.bench.loader import loader_batches, loader_epoch, synthetic_images
 from walkback.bench.result import BenchOptions, BenchResult, BenchRow
 from walkback.bench.setup import BENCH_BATCH
 from walkback.bench.timing import interleaved, round_seconds
@@ -23,15 +23,15 @@ DATA_BASE, LOADER_WORKERS, FEED = "DataLoader, no workers", "DataLoader, 2 worke
 
 def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
-    data = pictures(_STEPS, options.quick).data
+    data = synthetic_images(_STEPS, options.quick).data
     feed = Feed(data, BENCH_BATCH, "crop_flip", torch.float32, device)
     tasks = {
         DATA_BASE: loader_epoch(loader_batches(data, 0, device), lambda batch: None, device),
         LOADER_WORKERS: loader_epoch(loader_batches(data, 2, device), lambda batch: None, device),
-        FEED: _feeding(feed, device),
+        FEED: _feed_epoch(feed, device),
     }
     repeats = options.rounds(7)
-    seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
+    seconds = interleaved(tasks, repeats, device, options.on_task, round_seconds(device, options.quick))
     images = feed.steps * BENCH_BATCH
     rows = []
     for name, values in seconds.items():
@@ -50,11 +50,11 @@ def run(options: BenchOptions) -> BenchResult:
     return BenchResult("data", "ms per 1,000 images", "x as fast", repeats, tuple(rows), settings, tuple(notes))
 
 
-def _feeding(feed: Feed, device: torch.device) -> Callable[[], None]:
-    """One pass, with the order drawn anew, as a driver does it."""
+def _feed_epoch(feed: Feed, device: torch.device) -> Callable[[], None]:
+    """A function that passes once over the data in a new random order, as a driver does."""
     epoch = 0
 
-    def passing() -> None:
+    def one_pass() -> None:
         nonlocal epoch
         with one_thread():
             order = {name: values.to(device) for name, values in feed.order(0, epoch).items()}
@@ -62,11 +62,12 @@ def _feeding(feed: Feed, device: torch.device) -> Callable[[], None]:
                 feed.take({name: values[step] for name, values in order.items()})
         epoch += 1
 
-    return passing
+    return one_pass
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
+    """Use one thread in torch within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -13,12 +13,12 @@ from walkback.bench.setup import BENCH_BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.runs.train_runs import choose_device
 from walkback.training.driver import set_exact_arithmetic
 
 _EPOCH = 50_000 // BENCH_BATCH
-"""Steps of one epoch of CIFAR-10; a part of them is timed."""
+"""Steps of one epoch of CIFAR-10; some of them are timed and scaled up."""
 EAGER_LOOP, PASS, REPLAY, _CREDIT = (
     "plain-loop epoch",
     "pass",
@@ -37,24 +37,26 @@ def run(options: BenchOptions) -> BenchResult:
     state = {name: leaf.to(device) for name, leaf in resolved.state().items()}
     batches = [(data.test_x.to(device), data.test_y.to(device))]
 
-    def taking(subject: OwnSubject, replay: bool) -> Callable[[], object]:
+    def diagnostic_pass(subject: NetworkSubject, replay: bool) -> Callable[[], object]:
         return lambda: measure(subject, regroup(batches), replay=replay)
 
-    bare, whole = OwnSubject(resolved.net, params), OwnSubject(resolved.net, params, resolved.rule, state)
+    without_rule, with_rule = NetworkSubject(resolved.net, params), NetworkSubject(resolved.net, params, resolved.rule, state)
     tasks = {
         EAGER_LOOP: plain_loop(data, resolved.net, BENCH_BATCH, device),
-        PASS: taking(bare, replay=False),
-        REPLAY: taking(bare, replay=True),
-        _CREDIT: taking(whole, replay=True),
+        PASS: diagnostic_pass(without_rule, replay=False),
+        REPLAY: diagnostic_pass(without_rule, replay=True),
+        _CREDIT: diagnostic_pass(with_rule, replay=True),
     }
     repeats = options.rounds(9)
-    seconds = interleaved(tasks, repeats, device, options.hear)
+    seconds = interleaved(tasks, repeats, device, options.on_task)
     epochs = [value * _EPOCH / size.steps for value in seconds.pop(EAGER_LOOP)]
-    bars = {} if options.quick else {PASS: [BenchTarget("ratio", most=0.02)], REPLAY: [BenchTarget("ratio", most=0.05)]}
+    targets = (
+        {} if options.quick else {PASS: [BenchTarget("ratio", most=0.02)], REPLAY: [BenchTarget("ratio", most=0.05)]}
+    )
     rows = [BenchRow.of(EAGER_LOOP, epochs, [1.0])]
     for name, values in seconds.items():
         shares = [value / epoch for value, epoch in zip(values, epochs, strict=True)]
-        rows.append(BenchRow.of(name, values, shares, bars.get(name, ())))
+        rows.append(BenchRow.of(name, values, shares, targets.get(name, ())))
     note = f"An epoch is {_EPOCH} steps of {BENCH_BATCH}; {size.steps} of them are timed in each round and scaled up."
     settings = {**size.facts(), "samples": size.test, "steps_timed": size.steps}
     return BenchResult("diagnose", "ms", "of an epoch", repeats, tuple(rows), settings, (note,), is_share=True)

@@ -1,6 +1,6 @@
 """Time per step and model: the single driver and fleets of several sizes against a plain eager loop, and against bp.
 
-Ratios: how many times as fast as the plain loop, per model; and steps of the same fleet's backprop
+Ratios: how many times as fast as the plain loop, per model; and time in steps of the same fleet's backprop
 Bars: on a GPU, 100x for resmlp at M=128, 5x for vit_mini at M=18; at the largest M fa at most 1, dfa 0.95 bp steps
 """
 
@@ -23,15 +23,18 @@ from walkback.training.single import Single
 
 _BASE = "bp"
 FLEET_METHODS = (_BASE, "fa:site=input", "dfa:scale=unit_error,site=input")
-VECTORS = ("resmlp", "student_net")
-"""Cheap enough for large fleets. A step of the others takes about a second on a CPU, and a gigabyte for each model."""
+VECTOR_ARCHS = ("resmlp", "student_net")
+"""Networks on vectors are cheap enough for large fleets; one step of the others takes about a second on a CPU, and a
+gigabyte for each model."""
 _MODELS = {"cpu": (1, 3, 12), "cuda": (1, 3, 12, 48, 128)}
-FEW_MODELS = {"cpu": (1, 3), "cuda": (1, 3, 9, 18)}
+IMAGE_ARCH_MODELS = {"cpu": (1, 3), "cuda": (1, 3, 9, 18)}
 _STEPS = {"cpu": 10, "cuda": 50}
-FEW_STEPS = {"cpu": 1, "cuda": 10}
-"""Steps of one epoch, which is timed again and again until a round is long enough."""
-FASTER = {("resmlp", 128): 100.0, ("vit_mini", 18): 5.0}
-CHEAPER = {"fa": 1.0, "dfa": 0.95}
+IMAGE_ARCH_STEPS = {"cpu": 1, "cuda": 10}
+"""Steps of one epoch, which is repeated until a round is long enough."""
+SPEEDUP_TARGETS = {("resmlp", 128): 100.0, ("vit_mini", 18): 5.0}
+"""The least speed-up over the plain loop, by architecture and number of models."""
+BP_STEP_TARGETS = {"fa": 1.0, "dfa": 0.95}
+"""The largest cost in steps of backprop, by rule."""
 
 
 def run(options: BenchOptions) -> BenchResult:
@@ -44,15 +47,15 @@ def run(options: BenchOptions) -> BenchResult:
 
 
 class _Arch:
-    """One architecture, timed. Made for all of them first: names and settings are checked before a minute is spent."""
+    """The timing of one architecture. The constructor checks names and settings, before anything is timed."""
 
     def __init__(self, arch: str, options: BenchOptions, device: torch.device, repeats: int):
         self.name = Spec.parse(arch).name
-        models, steps = (_MODELS, _STEPS) if self.name in VECTORS else (FEW_MODELS, FEW_STEPS)
-        usual = (2,) if options.quick else models[device.type]
+        models, steps = (_MODELS, _STEPS) if self.name in VECTOR_ARCHS else (IMAGE_ARCH_MODELS, IMAGE_ARCH_STEPS)
+        default = (2,) if options.quick else models[device.type]
         self.size: BenchScale = scale(options.quick, arch, steps[device.type])
         self._arch, self._options, self._device, self._repeats = arch, options, device, repeats
-        self._models = sorted(set(options.models or usual))
+        self._models = sorted(set(options.models or default))
         self._methods = [method for method in options.methods or FLEET_METHODS if method != _BASE]
         self._refused = {method: reason for method in self._methods if (reason := bench_refusal(method, self.size))}
         self._data = self.size.load()
@@ -60,18 +63,19 @@ class _Arch:
         self._plain: list[float] = []
 
     def rows(self) -> list[BenchRow]:
-        timed = list(self._timed())
-        first = BenchRow.of(f"{self._arch}: plain loop", self._plain, [1.0])
+        """Time everything: the plain loop, one model alone, fleets; and the methods that are not defined."""
+        timed = list(self._timed_rows())
+        baseline = BenchRow.of(f"{self._arch}: plain loop", self._plain, [1.0])
         refused = [BenchRow(f"{self._arch}: {method}", reason=reason) for method, reason in self._refused.items()]
-        return [first, *timed, *refused]
+        return [baseline, *timed, *refused]
 
-    def _timed(self) -> Iterator[BenchRow]:
+    def _timed_rows(self) -> Iterator[BenchRow]:
         alone = Single(self.size.resolved(_BASE), self._data, self._device)
         yield self._row("alone", _BASE, 1, {_BASE: epoch_of(alone)})
         del alone
         for models in self._models:
             try:
-                yield from self._of_size(models)
+                yield from self._fleet_rows(models)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -79,11 +83,11 @@ class _Arch:
             gc.collect()
             torch.cuda.empty_cache()
 
-    def _of_size(self, models: int) -> Iterator[BenchRow]:
+    def _fleet_rows(self, models: int) -> Iterator[BenchRow]:
         base = self._fleet(_BASE, models)
         yield self._row(f"M={models}", _BASE, models, {_BASE: base})
         for method in (method for method in self._methods if method not in self._refused):
-            # In pairs with bp, one at a time: all fleets at once might not fit into memory.
+            # Each method is timed against bp separately: all fleets at once might not fit into memory.
             yield self._row(f"M={models}", method, models, {_BASE: base, method: self._fleet(method, models)})
 
     def _fleet(self, method: str, models: int) -> Callable[[], object]:
@@ -91,20 +95,23 @@ class _Arch:
 
     def _row(self, where: str, method: str, models: int, tasks: dict[str, Callable[[], object]]) -> BenchRow:
         at_least = round_seconds(self._device, self._options.quick)
-        every = {"plain loop": self._loop, **tasks}
-        seconds = interleaved(every, self._repeats, self._device, self._options.hear, at_least)
-        each = [value / self.size.steps / models for value in seconds[method]]
+        seconds = interleaved(
+            {"plain loop": self._loop, **tasks}, self._repeats, self._device, self._options.on_task, at_least
+        )
+        per_model = [value / self.size.steps / models for value in seconds[method]]
         plain = [value / self.size.steps for value in seconds["plain loop"]]
         self._plain += plain
-        faster = [base / value for base, value in zip(plain, each, strict=True)]
-        bp = [value / base for value, base in zip(seconds[method], seconds[_BASE], strict=True)]
+        speedups = [base / value for base, value in zip(plain, per_model, strict=True)]
+        bp_steps = [value / base for value, base in zip(seconds[method], seconds[_BASE], strict=True)]
         what = f"{self._arch}: {method}, {where}"
-        return BenchRow.of(what, each, faster, self._bars(method, models, where), [] if method == _BASE else bp)
+        return BenchRow.of(
+            what, per_model, speedups, self._targets(method, models, where), [] if method == _BASE else bp_steps
+        )
 
-    def _bars(self, method: str, models: int, where: str) -> list[BenchTarget]:
+    def _targets(self, method: str, models: int, where: str) -> list[BenchTarget]:
         if self._device.type != "cuda" or self._options.quick or where == "alone":
             return []
         rule = Spec.parse(method).name
-        faster, cheaper = FASTER.get((self._arch, models)), CHEAPER.get(rule)
-        bars = [BenchTarget("ratio", least=faster)] if faster and method == _BASE else []
-        return bars + ([BenchTarget("second", most=cheaper)] if cheaper and models == self._models[-1] else [])
+        speedup, cost = SPEEDUP_TARGETS.get((self._arch, models)), BP_STEP_TARGETS.get(rule)
+        targets = [BenchTarget("ratio", least=speedup)] if speedup and method == _BASE else []
+        return targets + ([BenchTarget("second", most=cost)] if cost and models == self._models[-1] else [])

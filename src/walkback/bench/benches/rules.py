@@ -1,4 +1,4 @@
-"""The price of every credit rule: the time of one training step in steps of backprop, alone and in a fleet."""
+"""The cost of every credit rule: the time of one training step in steps of backprop, alone and in a fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(options: BenchOptions) -> BenchResult:
     size = scale(options.quick, steps=50 if device.type == "cuda" else 10)
     data = size.load()
     repeats, at_least = options.rounds(5), round_seconds(device, options.quick)
-    usual = 64 if device.type == "cuda" else 8
+    default = 64 if device.type == "cuda" else 8
     methods = [method for method in options.methods or RULES.names() if method != _BASE]
     refused = {method: reason for method in methods if (reason := bench_refusal(method, size))}
 
@@ -29,23 +29,23 @@ def run(options: BenchOptions) -> BenchResult:
         return Fleet(size.resolved_runs(method, range(models)), data, device)
 
     rows = []
-    for models in (None, *(options.models or ((2,) if options.quick else (usual,)))):
+    for models in (None, *(options.models or ((2,) if options.quick else (default,)))):
         where = "alone" if models is None else f"M={models}"
         steps = size.steps * (models or 1)
         base, timed = epoch_of(driver(_BASE, models)), [m for m in methods if m not in refused]
-        basic: list[float] = []
-        priced = []
+        bp_times: list[float] = []
+        method_rows = []
         for method in timed:
-            # In pairs with bp, one at a time: all fleets at once would not fit into memory.
+            # Each method is timed against bp separately: all fleets at once would not fit into memory.
             name = f"{method}, {where}"
             tasks = {_BASE: base, name: epoch_of(driver(method, models))}
-            seconds = interleaved(tasks, repeats, device, options.hear, at_least)
+            seconds = interleaved(tasks, repeats, device, options.on_task, at_least)
             ratios = [value / other for value, other in zip(seconds[name], seconds[_BASE], strict=True)]
-            priced.append(BenchRow.of(name, [value / steps for value in seconds[name]], ratios))
-            basic += [value / steps for value in seconds[_BASE]]
+            method_rows.append(BenchRow.of(name, [value / steps for value in seconds[name]], ratios))
+            bp_times += [value / steps for value in seconds[_BASE]]
         if not timed:
-            seconds = interleaved({_BASE: base}, repeats, device, options.hear, at_least)
-            basic = [value / steps for value in seconds[_BASE]]
-        rows += [BenchRow.of(f"{_BASE}, {where}", basic, [1.0]), *priced]
+            seconds = interleaved({_BASE: base}, repeats, device, options.on_task, at_least)
+            bp_times = [value / steps for value in seconds[_BASE]]
+        rows += [BenchRow.of(f"{_BASE}, {where}", bp_times, [1.0]), *method_rows]
     rows += [BenchRow(method, reason=reason) for method, reason in refused.items()]
     return BenchResult("rules", "ms per step and model", "bp steps", repeats, tuple(rows), size.facts())

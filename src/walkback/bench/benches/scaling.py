@@ -1,6 +1,6 @@
-"""How time grows: a fleet's step with models M, width d and depth L, and its epoch with the data; a line for each.
+"""Scaling of a fleet's step with models M, width d and depth L, and of its epoch with the data; with fitted lines.
 
-Ratio: to the smallest of the same sweep
+Ratio: to the smallest size of the same sweep
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ScalingPoint:
 
 @dataclass(frozen=True)
 class _Sweep:
-    """One size of `base` takes several values; what grows is the time of a step or of an epoch."""
+    """One field of `base` takes several values; the time of a step or of an epoch is measured at each."""
 
     name: str
     field: str
@@ -57,15 +57,16 @@ class Line:
     intercept: float
     r2: float
     largest_residual: float
-    """The largest distance of a point from the line, relative to the point."""
+    """The largest distance of a point from the line, relative to the point's value."""
 
     @staticmethod
     def through(sweep: str, x: str, xs: Sequence[float], ms: Sequence[float]) -> Line:
-        at, found = numpy.asarray(xs, float), numpy.asarray(ms, float)
-        slope, intercept = numpy.polynomial.Polynomial.fit(at, found, 1).convert().coef[::-1]
-        left = found - (intercept + slope * at)
-        r2 = 1 - float(left @ left) / float(((found - found.mean()) ** 2).sum())
-        return Line(sweep, x, float(slope), float(intercept), r2, float((abs(left) / found).max()))
+        """The least-squares line through the points (xs, ms)."""
+        at, measured = numpy.asarray(xs, float), numpy.asarray(ms, float)
+        slope, intercept = numpy.polynomial.Polynomial.fit(at, measured, 1).convert().coef[::-1]
+        residuals = measured - (intercept + slope * at)
+        r2 = 1 - float(residuals @ residuals) / float(((measured - measured.mean()) ** 2).sum())
+        return Line(sweep, x, float(slope), float(intercept), r2, float((abs(residuals) / measured).max()))
 
     def __str__(self) -> str:
         return (
@@ -88,11 +89,11 @@ SCALING_SIZES: dict[str, tuple[ScalingPoint, tuple[tuple[int, ...], ...]]] = {
         ((1, 2, 8, 32, 128), (64, 256, 512, 1024), (1, 4, 8, 16), (25, 50, 100, 200)),
     ),
 }
-"""The fleet that all sweeps start from, and the values of each sweep."""
+"""The fleet that all sweeps vary, and the values of each sweep."""
 
 
 def sweeps(kind: str, quick: bool) -> list[_Sweep]:
-    """What is timed on a kind of device."""
+    """The sweeps that are timed on a kind of device."""
     base, values = SCALING_SIZES["quick" if quick else kind]
     return [_Sweep(name, field, sizes, base) for (name, field), sizes in zip(_NAMES, values, strict=True)]
 
@@ -101,28 +102,28 @@ def run(options: BenchOptions) -> BenchResult:
     device = choose_device(options.device)
     repeats = options.rounds(5)
     rows, lines = [], []
-    asked = sweeps(device.type, options.quick)
+    chosen = sweeps(device.type, options.quick)
     if options.models:
-        asked[0] = replace(asked[0], values=tuple(sorted(set(options.models))))
-    shared = _epoch(asked[0].base, device)
-    for sweep in asked:
+        chosen[0] = replace(chosen[0], values=tuple(sorted(set(options.models))))
+    shared = _epoch(chosen[0].base, device)
+    for sweep in chosen:
         tasks = {}
         for point, value in zip(sweep.points(), sweep.values, strict=True):
             task = shared if point == sweep.base else _epoch(point, device)
             tasks[f"{sweep.name}: {sweep.field}={value}"] = task
-        seconds = interleaved(tasks, repeats, device, options.hear, round_seconds(device, options.quick))
-        whole = sweep.field == "steps"
+        seconds = interleaved(tasks, repeats, device, options.on_task, round_seconds(device, options.quick))
+        per_epoch = sweep.field == "steps"
         each = [
-            [value if whole else value / point.steps for value in values]
+            [value if per_epoch else value / point.steps for value in values]
             for point, values in zip(sweep.points(), seconds.values(), strict=True)
         ]
-        made = [
+        sweep_rows = [
             BenchRow.of(name, values, [value / least for value, least in zip(values, each[0], strict=True)])
             for name, values in zip(tasks, each, strict=True)
         ]
-        rows += made
-        lines += _lines(sweep, [row.ms.median for row in made if row.ms])
-    settings = {"batch": BENCH_BATCH, "base": asdict(asked[0].base), "lines": [asdict(line) for line in lines]}
+        rows += sweep_rows
+        lines += _lines(sweep, [row.ms.median for row in sweep_rows if row.ms])
+    settings = {"batch": BENCH_BATCH, "base": asdict(chosen[0].base), "lines": [asdict(line) for line in lines]}
     notes = tuple(map(str, lines))
     return BenchResult("scaling", "ms", "x the smallest", repeats, tuple(rows), settings, notes)
 
@@ -134,12 +135,12 @@ def _epoch(point: ScalingPoint, device: torch.device) -> Callable[[], object]:
 
 def _lines(sweep: _Sweep, ms: Sequence[float]) -> list[Line]:
     if len(ms) < 3:
-        return []  # A line through two points says nothing.
+        return []  # A line through two points always fits.
     if sweep.field == "steps":
         return [Line.through(sweep.name, "sample", [BENCH_BATCH * value for value in sweep.values], ms)]
     found = [Line.through(sweep.name, sweep.field, sweep.values, ms)]
     if sweep.field == "d":
-        # Products grow with the square of the width: what should be on a line is their number.
+        # Matrix products grow with the square of the width, so time should be linear in the number of operations.
         counted = [count_step(point.scale.resolved("bp")).flops * point.models / 1e9 for point in sweep.points()]
         found.append(Line.through(sweep.name, "GFLOP", counted, ms))
     return found

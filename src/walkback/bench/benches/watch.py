@@ -16,8 +16,8 @@ from walkback.runs.train_runs import choose_device
 from walkback.watching.watch import Watch
 
 _EPOCH = 50_000 // BENCH_BATCH
-"""Steps of one epoch of CIFAR-10; a part of them is timed."""
-_LOOP, _LOOK = "plain-loop epoch", "watching it"
+"""Steps of one epoch of CIFAR-10; some of them are timed and scaled up."""
+_LOOP, _WATCHING = "plain-loop epoch", "watching it"
 
 
 def run(options: BenchOptions) -> BenchResult:
@@ -26,18 +26,18 @@ def run(options: BenchOptions) -> BenchResult:
     data = size.load()
     network = size.resolved("bp").net
     loop = plain_loop(data, network, BENCH_BATCH, device)
-    # What a look costs does not depend on the weights: a network like the loop's own stands for it.
+    # The cost of a measurement does not depend on the weights, so an untrained network of the same size is watched.
     net = plain_net(network).to(device)
     batches = [(data.test_x.to(device), data.test_y.to(device))]
     repeats = options.rounds(9)
     with tempfile.TemporaryDirectory() as folder:
         watch = Watch(net, batches, every=None, out=Path(folder) / "watch")
-        seconds = interleaved({_LOOP: loop, _LOOK: watch.look}, repeats, device, options.hear)
+        seconds = interleaved({_LOOP: loop, _WATCHING: watch.measure}, repeats, device, options.on_task)
         watch.interrupt()
     epochs = [value * _EPOCH / size.steps for value in seconds[_LOOP]]
-    shares = [value / epoch for value, epoch in zip(seconds[_LOOK], epochs, strict=True)]
-    bars = [] if options.quick else [BenchTarget("ratio", most=0.03)]
-    rows = (BenchRow.of(_LOOP, epochs, [1.0]), BenchRow.of(_LOOK, seconds[_LOOK], shares, bars))
+    shares = [value / epoch for value, epoch in zip(seconds[_WATCHING], epochs, strict=True)]
+    targets = [] if options.quick else [BenchTarget("ratio", most=0.03)]
+    rows = (BenchRow.of(_LOOP, epochs, [1.0]), BenchRow.of(_WATCHING, seconds[_WATCHING], shares, targets))
     note = f"An epoch is {_EPOCH} steps of {BENCH_BATCH}; {size.steps} of them are timed in each round and scaled up."
     settings = {**size.facts(), "samples": size.test, "steps_timed": size.steps}
     return BenchResult("watch", "ms", "of an epoch", repeats, rows, settings, (note,), is_share=True)

@@ -1,1 +1,1 @@
-"""One file per command; the file name is the command's name."""
+"""One module per command; the module's name is the command's name."""

@@ -1,11 +1,12 @@
-"""Train methods with the baselines they need, measure them, and judge them together.
+"""Train methods with their baselines, measure all of them, and judge them together.
 
 example: walkback audit --methods bp fa:site=input dfa:scale=unit_error,site=input
              --data cifar10 --seeds 42 123 456 --epochs 100 --out audit
 
-To each method its frozen shell is added, to all of them backprop and its shell: what a claim of depth is held against.
-Writes every run with its card, and an overview (audit.html, .md, .tex, .json). The exit code is that of the worst
-verdict: 0 trustworthy, 1 walked back, 2 inconclusive or unfinished.
+Adds the baselines that a claim of depth is compared with: each method's frozen baseline (blocks frozen at random),
+backprop, and backprop's frozen baseline. Writes every run with its card, and an overview (audit.html, .md, .tex and
+.json). The exit code is that of the worst verdict: 0 trustworthy, 1 walked back, 2 inconclusive or unfinished; 3 is a
+usage or input error.
 """
 
 from __future__ import annotations
@@ -28,22 +29,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    grid, how, thresholds = grid_settings(args), run_settings(args), parse_thresholds(args.threshold)
+    common, how, thresholds = grid_settings(args), run_settings(args), parse_thresholds(args.threshold)
 
-    from walkback.api import audit
+    from walkback.auditing.audit import run_audit
     from walkback.cli.progress import ProgressBar
+    from walkback.core.configuration import grid
+    from walkback.judge.options import JudgeOptions
+    from walkback.runs.train_runs import TrainOptions
+    from walkback.training.resolved_run import resolve
 
+    judge_options = JudgeOptions(thresholds, args.protocol, args.null)
+    resolved_runs = [resolve(config) for config in grid(args.methods, **common)]
+    options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     bar = ProgressBar(quiet=args.quiet or args.json)
-    judge_options = {"thresholds": thresholds, "protocol": args.protocol, "null": args.null}
     try:
-        command = ("walkback", *sys.argv[1:])
-        found = audit(args.methods, command=command, listener=bar, **judge_options, **how, **grid)
+        result = run_audit(resolved_runs, options, judge_options, bar)
     finally:
         bar.close()
-    if found.table is None:
-        print(f"walkback: {found} The same command with --resume goes on.", file=sys.stderr)
+    if result.table is None:
+        print(f"walkback: {result} Run the same command with --resume to continue.", file=sys.stderr)
         return EXIT_UNFINISHED
-    print(json.dumps(found.table.to_json(), allow_nan=False) if args.json else found)
+    print(json.dumps(result.table.to_json(), allow_nan=False) if args.json else result)
     if not args.json:
-        print(f"Report: {found.page}")
-    return VERDICT_EXIT_CODES[found.table.verdict]
+        print(f"Report: {result.page}")
+    return VERDICT_EXIT_CODES[result.table.verdict]

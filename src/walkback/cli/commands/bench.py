@@ -1,10 +1,10 @@
-"""Time what walkback does against a plain loop or against backprop, in one run.
+"""Time walkback against a plain training loop or against backprop on this machine.
 
 example: walkback bench diagnose rules --json
 
-Without a name the benches are listed. Everything that is compared is timed in turn, round after round; figures are
-medians with quartiles over the rounds, and ratios are taken within a round. `walkback bench rules --package` measures
-what `walkback ls methods` says of every method's cost on this kind of device.
+Without a name, lists the benches. What is compared is timed alternately, in rounds: times are medians with quartiles
+over the rounds, and ratios are taken within each round. `walkback bench rules --package` measures the costs that
+`walkback ls methods` shows for this kind of device.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run, of {', '.join(BENCHES.names())}")
-    parser.add_argument("--repeats", type=int, help="timed rounds (default: the bench's own)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run: {', '.join(BENCHES.names())}")
+    parser.add_argument("--repeats", type=int, help="timed rounds (default: depends on the bench)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument(
         "--models",
@@ -41,10 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--archs", nargs="+", default=(), metavar="ARCH", help="architectures (fleet)")
     parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules, loop)")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, not how fast")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to test that the bench runs; the times mean nothing"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per bench")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to FILE, one JSON list")
-    parser.add_argument("--package", action="store_true", help="rules alone: keep the costs in the package")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to FILE as a JSON list")
+    parser.add_argument("--package", action="store_true", help="with the bench rules: store the costs in the package")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_packaging(args: argparse.Namespace) -> None:
-    """What is packaged is the whole catalog at full size."""
+    """Refuse --package unless the whole catalog is measured at full size."""
     if args.names != ["rules"]:
-        raise InputError("--package keeps what the bench rules finds. Write: walkback bench rules --package.")
+        raise InputError("--package stores the results of the bench rules. Write: walkback bench rules --package.")
     if args.quick or args.methods:
         raise InputError("--package needs every method at full size. Leave --quick and --methods out.")
 
@@ -96,29 +98,29 @@ def _timed(name: str, args: argparse.Namespace) -> tuple[BenchResult, dict[str, 
     from walkback.runs.provenance import provenance, without_paths
     from walkback.runs.train_runs import choose_device
 
-    # Ratios survive a busy machine, milliseconds do not: whoever reads them should know.
+    # On a busy machine ratios stay valid and milliseconds do not, so the load is stored with the result.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     about = {
         **provenance(choose_device(args.device), ["walkback", *without_paths(sys.argv[1:])]),
         "cores": os.cpu_count(),
         "load": load,
     }
-    with _spinner(name) as hear:
-        asked = {name: tuple(getattr(args, name)) for name in ("models", "methods", "archs")}
-        options = BenchOptions(args.repeats, args.device, args.quick, hear=hear, **asked)
+    with _spinner(name) as on_task:
+        selection = {name: tuple(getattr(args, name)) for name in ("models", "methods", "archs")}
+        options = BenchOptions(args.repeats, args.device, args.quick, on_task=on_task, **selection)
         result: BenchResult = BENCHES.get(name)(options)
     return result, {**result.to_json(), "quick": args.quick, **about}
 
 
 @contextmanager
 def _spinner(name: str) -> Iterator[Callable[[str], None]]:
-    """Says on stderr what is being timed; nothing when nobody is watching."""
+    """Show on stderr what is being timed; yields the function that updates it. Shows nothing without a terminal."""
     if not sys.stderr.isatty():
         yield lambda what: None
         return
     from rich.console import Console
 
-    # Redrawn only when told: a spinner that turns by itself would take time from what is timed.
+    # Redrawn rarely: a spinner that redraws often would take time from what is timed.
     with Console(stderr=True).status(name, refresh_per_second=0.5) as status:
         yield lambda what: status.update(f"{name}: {what}")
 
@@ -133,7 +135,7 @@ def _show(result: BenchResult, document: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("", overflow="fold", min_width=min(30, max(len(row.what) for row in result.rows)))
     second = [result.second] if result.second else []
-    bars = ["bar"] if any(row.bars for row in result.rows) else []
+    bars = ["target"] if any(row.bars for row in result.rows) else []
     for heading in (result.time, result.ratio, *second, *bars):
         table.add_column(heading, justify="right", min_width=len(heading))
     for row in result.rows:
@@ -147,7 +149,7 @@ def _show(result: BenchResult, document: dict[str, Any]) -> None:
     for note in (*(f"{row.what}: {row.reason}" for row in result.rows if row.reason), *result.notes):
         console.print(note, markup=False)
     if document["load"] is not None and document["load"] > document["cores"] / 2:
-        busy = f"{document['load']:.1f} processes were at work on {document['cores']} cores before this began"
+        busy = f"{document['load']:.1f} processes were running on {document['cores']} cores when the bench started"
         console.print(f"The machine was busy ({busy}): trust the ratios, not the milliseconds.", markup=False)
     console.print()
 
@@ -166,10 +168,10 @@ def _number(value: float, is_share: bool) -> str:
 
 
 def _bars(row: BenchRow, is_share: bool) -> str:
-    return ", ".join(f"{_bar(bar, is_share)} {'met' if row.holds(bar) else 'MISSED'}" for bar in row.bars)
+    return ", ".join(f"{_bar(bar, is_share)} {'met' if row.meets(bar) else 'MISSED'}" for bar in row.bars)
 
 
 def _bar(bar: BenchTarget, is_share: bool) -> str:
     sign, value = ("<=", bar.most) if bar.least is None else (">=", bar.least)
-    assert value is not None, "a bar has a bound"
+    assert value is not None, "a target has a bound"
     return f"{sign} {value:g} ms" if bar.on == "ms" else f"{sign} {_number(value, is_share)}"

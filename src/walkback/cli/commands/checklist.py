@@ -2,8 +2,8 @@
 
 example: walkback checklist runs/dfa* --format tex --out measured.tex
 
-Reads each run's report.json, which `walkback diagnose` writes; measures nothing. Runs that differ in their seed only
-are told together. What the cards do not know stays [TODO].
+Reads each run's report.json, which `walkback diagnose` writes; measures nothing. Runs that differ only in their seed
+are reported together. What the cards do not contain stays [TODO].
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _CHOICES = ("text", "md", "tex", "json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "diagnosed runs, folders of those, or report.json files"
     parser.add_argument("cards", nargs="+", type=Path, metavar="RUN", help=what)
-    parser.add_argument("--format", choices=_CHOICES, help="what to write (default: as --out ends, else text)")
+    parser.add_argument(
+        "--format", choices=_CHOICES, help="format to write (default: by the ending of --out, otherwise text)"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of printing")
 
 
@@ -30,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.report.reporting import reporting
 
     paths = dict.fromkeys(path for given in args.cards for path in find_cards(given))
-    text = reporting([read_card(path) for path in paths], _form(args))
+    text = reporting([read_card(path) for path in paths], _format_of(args))
     if args.out is None:
         print(text, end="")
         return EXIT_DONE
@@ -41,6 +43,6 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _form(args: argparse.Namespace) -> str:
+def _format_of(args: argparse.Namespace) -> str:
     ending = "" if args.out is None else args.out.suffix.removeprefix(".")
     return args.format or (ending if ending in _CHOICES else "text")

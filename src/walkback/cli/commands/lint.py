@@ -1,9 +1,9 @@
-"""Find pitfalls of alignment measurement in your own evaluation code, without running it.
+"""Find pitfalls of alignment measurement in your evaluation code, without running it.
 
 example: walkback lint evaluate.py analysis/ --ignore WB005
 
-Reads Python files and notebooks. `# walkback: ignore[WB001]` on a line silences that code there, `# walkback: ignore`
-all of them. Exit code 0: nothing found, 1: findings, 2: a file could not be parsed and nothing else was found.
+Reads Python files and notebooks. `# walkback: ignore[WB001]` suppresses that code on its line, `# walkback: ignore`
+all codes. Exit codes: 0 no findings, 1 findings, 2 no findings but a file could not be parsed, 3 usage or input error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="Python files, notebooks or folders")
     parser.add_argument("--select", metavar="CODES", help="check these codes only, such as WB001,WB002")
-    parser.add_argument("--ignore", metavar="CODES", help="leave these codes out")
+    parser.add_argument("--ignore", metavar="CODES", help="do not check these codes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--explain", nargs="?", const="", metavar="CODE", help="explain a code; without one, list all")
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps([_facts(rule) for rule in wanted]))
         else:
-            print("\n\n".join(_explained(rule) for rule in wanted) if args.explain else _listed(wanted))
+            print("\n\n".join(_explanation(rule) for rule in wanted) if args.explain else _list_of_codes(wanted))
         return EXIT_DONE
     if not args.paths:
         raise InputError("No path was given. Name the files or folders to check, or --explain for the list of codes.")
@@ -55,7 +55,7 @@ def _text(outcome: LintOutcome) -> str:
     lines += [f"{file.path}: not checked: {file.reason}" for file in outcome.unreadable]
     counts = [f"{_many(len(outcome.findings), 'finding')} in {_many(outcome.files, 'file')}"]
     counts += [f"{len(outcome.unreadable)} not checked"] if outcome.unreadable else []
-    hint = ". `walkback lint --explain CODE` tells why and what to do instead." if outcome.findings else "."
+    hint = ". `walkback lint --explain CODE` explains why and what to do instead." if outcome.findings else "."
     return "\n".join([*lines, ", ".join(counts) + hint])
 
 
@@ -91,11 +91,11 @@ def _facts(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _listed(wanted: list[Rule]) -> str:
+def _list_of_codes(wanted: list[Rule]) -> str:
     return "\n".join(f"{rule.code}  {rule.summary}" for rule in wanted)
 
 
-def _explained(rule: Rule) -> str:
+def _explanation(rule: Rule) -> str:
     width = min(shutil.get_terminal_size().columns, 100)
     parts = [f"{rule.code}: {rule.summary}", f"Why: {rule.why}", f"Instead: {rule.instead}"]
     if rule.pitfalls:

@@ -1,4 +1,4 @@
-"""List methods, archs, data sets, diagnostics, studies or benches, or the runs in a folder."""
+"""List a catalog (methods, archs, data, diagnostics, benches, or one of a plug-in), or the runs in a folder."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ CATALOGS: dict[str, Catalog] = {
     "benches": BENCHES,
 }
 PLUGINS = "walkback.catalogs"
-"""Entry points of other packages' catalogs, such as the studies of walkback_papers."""
+"""Entry point group of plug-in catalogs, such as studies."""
 COST = "cost_in_bp_steps"
-"""Of a method: for each device it was timed on, alone and in a fleet."""
+"""Key of a method's measured cost, for each device it was timed on, alone and in a fleet."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=(*_names(), "runs"), help="what to list")
-    parser.add_argument("folder", nargs="?", type=Path, help="with runs: where they are (default: runs)")
+    plugins = [point.name for point in registered(PLUGINS)]
+    added = f" (from plug-ins: {', '.join(plugins)})" if plugins else ""
+    parser.add_argument("what", choices=(*CATALOGS, *plugins, "runs"), help=f"catalog to list{added}, or runs")
+    parser.add_argument("folder", nargs="?", type=Path, help="with runs: the folder of the runs (default: runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.folder is not None and args.what != "runs":
-        raise InputError(f"A folder goes with `walkback ls runs`, not with `walkback ls {args.what}`.")
+        raise InputError(f"A folder is for `walkback ls runs` only, not for `walkback ls {args.what}`. Leave it out.")
     rows = _runs(args.folder or Path("runs")) if args.what == "runs" else _catalog(args.what)
     if args.json:
         for row in rows:
@@ -58,27 +60,23 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(heading) is None else str(row[heading]) for heading in headings))
-    Console(highlight=False).print(table if rows else "nothing there")
+    Console(highlight=False).print(table if rows else "no runs")
     return EXIT_DONE
 
 
 def _entry(row: dict[str, Any]) -> list[str]:
-    """A thing of a catalog in a few lines: its name and what it is, then its facts."""
+    """The lines for one entry of a catalog: its name and summary, then its facts."""
     width = min(shutil.get_terminal_size().columns, 110)
     facts = [f"{key}: {value}" for key, value in row.items() if key not in ("name", "summary", COST)]
     if row.get(COST):
-        facts.append(f"cost in bp steps: {'; '.join(_priced(*price) for price in row[COST].items())}")
+        facts.append(f"cost in bp steps: {'; '.join(_cost_text(*cost) for cost in row[COST].items())}")
     first = textwrap.wrap(row["summary"], width, initial_indent=f"{row['name']:<11} ", subsequent_indent=" " * 12)
     rest = [textwrap.wrap(fact, width, initial_indent=" " * 12, subsequent_indent=" " * 14) for fact in facts]
     return [*first, *(line for lines in rest for line in lines), ""]
 
 
-def _priced(device: str, steps: dict[str, float]) -> str:
+def _cost_text(device: str, steps: dict[str, float]) -> str:
     return f"{', '.join(f'{value:.2f} {where}' for where, value in steps.items())} ({device})"
-
-
-def _names() -> list[str]:
-    return [*CATALOGS, *(point.name for point in registered(PLUGINS))]
 
 
 def _catalog_of(what: str) -> Catalog:
@@ -89,6 +87,7 @@ def _catalog_of(what: str) -> Catalog:
 def _catalog(what: str) -> list[dict[str, Any]]:
     return [
         {
+            # Names of studies are written with hyphens on the command line.
             "name": entry.name.replace("_", "-") if what == "studies" else entry.name,
             "summary": entry.summary,
             **{key.lower(): value for key, value in entry.facts.items()},
@@ -99,7 +98,7 @@ def _catalog(what: str) -> list[dict[str, Any]]:
 
 
 def _cost(method: str) -> dict[str, Any]:
-    """The measured cost; nothing for a rule of another package, which has its words only."""
+    """The measured cost; empty for a rule of another package, which has not been timed."""
     found = bp_steps(method)
     return {COST: found} if found else {}
 

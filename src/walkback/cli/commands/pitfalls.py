@@ -2,8 +2,8 @@
 
 example: walkback pitfalls 2 14
 
-Without a number all of them run, in seconds, on one CPU core and without a download. Exit code 0: every one of them
-reproduces by at least the size that is stated for it, 1: one does not.
+Without a number, runs all of them, in seconds, on one CPU core and without a download. Exit codes: 0 every error
+reproduces with at least its stated size, 1 one does not, 3 usage or input error.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("numbers", nargs="*", metavar="N", help="the pitfalls' numbers; without one, all are run")
-    parser.add_argument("--list", action="store_true", help="list them in a line each and run nothing")
+    parser.add_argument("numbers", nargs="*", metavar="N", help="numbers of the pitfalls (default: all)")
+    parser.add_argument("--list", action="store_true", help="list the pitfalls without running them")
     parser.add_argument("--json", action="store_true", help="print one JSON object per pitfall")
 
 

@@ -2,8 +2,8 @@
 
 example: walkback render runs/dfa* --format html
 
-Reads each run's report.json, which `walkback diagnose` writes, and measures nothing again. In the folder of an audit
-its overview (audit.json) is written again too, with the curves of the training logs that lie there.
+Reads each run's report.json, which `walkback diagnose` writes; measures nothing. In the folder of an audit it also
+rewrites the overview (audit.json), with the curves of the training logs in that folder.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _CHOICES = ("md", "tex", "html", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = "report.json files, folders with one, or folders of those"
+    what = "report.json files, folders with one, or folders that contain such folders"
     parser.add_argument("cards", nargs="+", type=Path, metavar="RUN_OR_CARD", help=what)
-    parser.add_argument("--format", nargs="+", choices=_CHOICES, default=("md", "tex", "html"), help="what to write")
+    parser.add_argument("--format", nargs="+", choices=_CHOICES, default=("md", "tex", "html"), help="formats to write")
     parser.add_argument("--out", type=Path, help="folder for the files (default: beside each card)")
-    parser.add_argument("--stdout", action="store_true", help="print one card in one format; write nothing")
+    parser.add_argument("--stdout", action="store_true", help="print one card in one format and write no file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             f"--stdout prints one card in one format; got {len(paths)} cards and the formats {', '.join(forms)}"
             f"{' and --out' if args.out else ''}. Name one card and one --format, or leave --stdout out."
         )
-    # All are read before anything is written: a damaged one stops the rest before it starts.
+    # Read all cards before writing anything, so that a damaged card leaves no half of the output.
     cards = {path: read_card(path) for path in paths}
     folders = dict.fromkeys(given for given in args.cards if (given / f"{OVERVIEW}.json").is_file())
     audits = {folder: read_overview(folder) for folder in folders}
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     for path, card in cards.items():
         for form in forms:
             target = targets[path].with_name(f"{targets[path].name}.{form}")
-            if target.resolve() != path.resolve():  # The card itself is left as it is.
+            if target.resolve() != path.resolve():  # Never overwrite the card itself.
                 write_atomic(target, render(card, form).encode())
             print(target)
     for folder, table in audits.items():
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_cards(given: Path) -> list[Path]:
-    """The card at a path, in a folder, or in the folders of a folder."""
+    """The card at a path: the file itself, the one in a folder, or those in its subfolders."""
     from walkback.report.save import CARD
 
     if given.is_file():
@@ -85,7 +85,7 @@ def find_cards(given: Path) -> list[Path]:
 
 
 def _plan(paths: Sequence[Path], out: Path | None) -> dict[Path, Path]:
-    """Where each card's files go, without their endings; two cards never share a name."""
+    """The output path of each card, without file endings; refuses two cards with the same name."""
     from walkback.report.save import CARD
 
     if out is None:

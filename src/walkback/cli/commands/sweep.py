@@ -1,8 +1,8 @@
-"""Train the grid of a file on many workers: processes here, Ray, or Slurm.
+"""Train a grid read from a file on many workers: local processes, Ray, or Slurm.
 
 example: walkback sweep grid.yaml --executor slurm --slurm slurm_partition=gpu timeout_min=600 --device cuda
 
-The file multiplies lists out:
+The runs are all combinations of the lists in the file:
 
     methods: [bp, fa, "dfa:scale=unit_error,site=input"]
     arch: [resmlp, "resmlp:d=512,depth=2"]
@@ -12,9 +12,9 @@ The file multiplies lists out:
     settings: {lr: [1e-3, 3e-4], augment: crop_flip_black}
     baselines: true
 
-`baselines` adds the frozen shells and backprop. A worker trains a whole fleet. Finished runs are skipped; a lost worker
-is replaced, and its fleet goes on from the last checkpoint. The same command again does what is left.
-Exit codes: 0 all runs are done, 2 some are not, 3 the input is at fault.
+`baselines` adds backprop and the frozen baselines. A worker trains one fleet. Finished runs are skipped; the fleet of a
+lost worker is resumed from its last checkpoint by another. Run the same command again to train what is left.
+Exit codes: 0 all runs are finished, 2 some are not, 3 usage or input error.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.cli.training import add_memory_argument, memory_of
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
+from walkback.core.settings import parse_pairs
 
 if TYPE_CHECKING:
     import torch
@@ -39,21 +40,26 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("grid", type=Path, metavar="GRID.YAML", help="the grid's file")
+    parser.add_argument("grid", type=Path, metavar="GRID.YAML", help="file with the grid")
     parser.add_argument("--executor", choices=("local", "ray", "slurm"), default="local", help="where workers run")
-    parser.add_argument("--jobs", type=int, metavar="N", help="fleets at once (local: one for each core, or each GPU)")
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs, seen by all workers")
-    parser.add_argument("--data-root", type=Path, help="folder of the data sets, seen by all workers")
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda asks Ray or Slurm for GPUs"
+        "--jobs", type=int, metavar="N", help="fleets trained at once (default: one per core, or per GPU, with local)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs, visible to all workers")
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets, visible to all workers")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to compute; cuda requests GPUs from Ray or Slurm",
     )
     add_memory_argument(parser)
     parser.add_argument(
-        "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="settings of submitit, such as timeout_min=600"
+        "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="parameters of submitit, such as timeout_min=600"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--json", action="store_true", help="print one JSON object per run")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but results")
+    parser.add_argument("--quiet", action="store_true", help="print results only")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,20 +71,20 @@ def run(args: argparse.Namespace) -> int:
 
     from walkback.core.machine import cores
     from walkback.runs.train_runs import TrainOptions, choose_device
-    from walkback.sweeping.executor import threads
+    from walkback.sweeping.executor import worker_threads
     from walkback.sweeping.grid_file import read_grid
     from walkback.sweeping.sweep import jobs_of, run_sweep, runs_of_grid, shared_memory
-    from walkback.training.planning.load_balance import ALONE, Workers
+    from walkback.training.planning.load_balance import ONE_WORKER, Workers
 
     resolved_runs = runs_of_grid(read_grid(args.grid))
     command = ("walkback", *sys.argv[1:])
     paths = {"out": args.out, "data_root": args.data_root}
     options = TrainOptions(resume=True, device=args.device, memory=memory, command=command, **paths)
     at_once = args.jobs
-    workers = ALONE
+    workers = ONE_WORKER
     if args.executor == "local":
         gpus = _gpus(choose_device(options.device))
-        at_once = at_once or gpus or max(1, cores() // threads())
+        at_once = at_once or gpus or max(1, cores() // worker_threads())
         options = shared_memory(options, -(-at_once // max(gpus, 1)))
         workers = Workers(at_once, in_turns=gpus == 1)
     if args.dry_run:
@@ -104,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     unfinished = sum(result.status != "done" for result in swept.results)
     if unfinished:
         count = f"{unfinished} run{' is' if unfinished == 1 else 's are'}"
-        print(f"walkback: {count} unfinished; the same command goes on.", file=sys.stderr)
+        print(f"walkback: {count} unfinished; run the same command again to continue.", file=sys.stderr)
     return EXIT_DONE if swept.is_done else EXIT_UNFINISHED
 
 
@@ -121,20 +127,13 @@ def _dry_run(groups: Sequence[FleetGroup], as_json: bool, workers: Workers) -> i
 
 
 def slurm_settings(items: list[str]) -> dict[str, Any]:
-    """`timeout_min=600 slurm_partition=gpu` as submitit takes them."""
-    found: dict[str, Any] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals or not key or not value:
-            raise InputError(f"Cannot read --slurm {item}. Write --slurm key=value, such as timeout_min=600.")
-        if key in found:
-            raise InputError(f"--slurm {key} is given twice. Give it once.")
-        found[key] = int(value) if value.isdecimal() else value
-    return found
+    """Read `timeout_min=600 slurm_partition=gpu` into submitit's parameters; whole numbers become int."""
+    pairs = parse_pairs(items, "--slurm", "--slurm key=value, such as timeout_min=600")
+    return {key: int(value) if value.isdecimal() else value for key, value in pairs.items()}
 
 
 def _gpus(device: torch.device) -> int:
-    """How many GPUs of this machine take part."""
+    """The number of GPUs of this machine to use."""
     import torch
 
     return torch.cuda.device_count() if device.type == "cuda" else 0

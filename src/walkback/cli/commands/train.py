@@ -1,10 +1,11 @@
-"""Train a grid of methods and seeds as one plan of fleets.
+"""Train a grid of methods and seeds; runs of the same shape are trained together, as fleets.
 
 example: walkback train --method bp fa dfa dfa:scale=unit_error,site=input dfa:shell=method
              --arch resmlp --data cifar10 --seeds 42 123 456 --epochs 100
 
-A method is NAME or NAME:key=value,key=value. Settings that every method has: shell=none|method|bp,
-site=output|input, penalty=NUMBER, penalty_reduction=sum|mean. `walkback ls methods` lists the names.
+A method is NAME or NAME:key=value,key=value; `walkback ls methods` lists the names. Settings that every method has:
+shell=none|method|bp (frozen baseline, trained by the method or by bp), site=output|input, penalty=NUMBER,
+penalty_reduction=sum|mean.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
-from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, memory_of, run_settings
-from walkback.core.configuration import RunConfig
+from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, run_settings
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED
+
+if TYPE_CHECKING:
+    from walkback.runs.train_runs import TrainOptions
+    from walkback.training.resolved_run import ResolvedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", nargs="+", default=["bp"], metavar="METHOD", help="methods to train")
     add_grid_arguments(parser)
     add_run_arguments(parser)
-    parser.add_argument("--watch", type=int, metavar="K", help="detectors look every K epochs and write into the log")
+    parser.add_argument("--watch", type=int, metavar="K", help="run the detectors every K epochs and log their values")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument("--json", action="store_true", help="print one JSON object per run")
 
@@ -30,20 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     common, how = grid_settings(args), run_settings(args)
 
-    from walkback.api import train
+    from walkback.auditing.epoch_monitor import EpochMonitor
     from walkback.core.configuration import grid
+    from walkback.runs.train_runs import TrainOptions, train_resolved
+    from walkback.training.resolved_run import resolve
 
+    resolved_runs = [resolve(config) for config in grid(args.method, **common)]
+    options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     if args.dry_run:
-        return _dry_run(args, grid(args.method, **common))
+        return _dry_run(args, resolved_runs, options)
 
     from rich.console import Console
 
     from walkback.cli.progress import ProgressBar, result_table
 
     bar = ProgressBar(quiet=args.quiet or args.json)
+    observer = None if args.watch is None else EpochMonitor(every=args.watch)
     try:
-        command = ["walkback", *sys.argv[1:]]
-        results = train(args.method, command=command, listener=bar, watch=args.watch, **how, **common)
+        results = train_resolved(resolved_runs, options, bar, observer)
     finally:
         bar.close()
     if args.json:
@@ -55,18 +64,16 @@ def run(args: argparse.Namespace) -> int:
     if unfinished:
         word = "run is" if len(unfinished) == 1 else "runs are"
         print(
-            f"walkback: {len(unfinished)} {word} unfinished; the same command with --resume goes on.", file=sys.stderr
+            f"walkback: {len(unfinished)} {word} unfinished; run the same command with --resume to continue.",
+            file=sys.stderr,
         )
     return EXIT_UNFINISHED if unfinished else EXIT_DONE
 
 
-def _dry_run(args: argparse.Namespace, configs: list[RunConfig]) -> int:
+def _dry_run(args: argparse.Namespace, resolved_runs: list[ResolvedRun], options: TrainOptions) -> int:
     from walkback.cli.progress import print_plan
-    from walkback.runs.train_runs import TrainOptions, plan_unfinished, refuse_duplicates
-    from walkback.training.resolved_run import resolve
+    from walkback.runs.train_runs import plan_unfinished, refuse_duplicates
 
-    resolved_runs = [resolve(config) for config in configs]
     refuse_duplicates(resolved_runs)
-    options = TrainOptions(args.out, args.resume, args.device, args.driver, memory=memory_of(args.memory))
     print_plan(plan_unfinished(resolved_runs, options), as_json=args.json)
     return EXIT_DONE

@@ -1,11 +1,11 @@
-"""Follow a training that is running, with its detectors, in the terminal.
+"""Show the measurements and detectors of a running training in the terminal.
 
 example: walkback watch watch/
          walkback watch runs/dfa-... --once --json
 
-RUN is a folder that `walkback.Watch` or one of its callbacks writes into, or a run of `walkback train`. Shown are the
-last numbers, their course so far, and when each detector first fired. Ends with the training: exit code 0 where that
-came to its end, 2 where it was broken off or (--once) still runs.
+RUN is a folder that `walkback.Watch` or one of its callbacks writes into, or a run of `walkback train`. Shows the last
+measurements, their history, and when each detector first failed. Ends when the training ends. Exit codes: 0 the
+training is complete, 2 it was interrupted or (with --once) is still running, 3 usage or input error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from walkback.watching.follow import State
+    from walkback.watching.follow import WatchState
 
 BARS = "▁▂▃▄▅▆▇█"
 WATCH_WIDTH = 32
@@ -36,15 +36,15 @@ _SHOWN = {
     "eval_acc": "evaluation accuracy",
     "growth": "growth (D1)",
     "grad_top": "|g_L| @128 (D2)",
-    "direction": "direction",
+    "direction": "drift (c)",
 }
 _BY_LAYER = {"hidden": "|h_l|", "grad": "|g_l| @128", "cosine": "cosine with the credit"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a watched training or of a run")
-    parser.add_argument("--once", action="store_true", help="show the present state and end")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="time between two readings")
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a watched training, or of a run")
+    parser.add_argument("--once", action="store_true", help="show the present state and exit")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="time between two updates")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each change")
 
 
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE if state.is_complete else EXIT_UNFINISHED
 
 
-def _live(folder: Path, state: State, interval: float) -> State:
-    """One table, drawn again at each reading."""
+def _live(folder: Path, state: WatchState, interval: float) -> WatchState:
+    """Show one table and update it every `interval` seconds until the training ends."""
     from rich.live import Live
 
     from walkback.watching.follow import state_of
@@ -77,8 +77,8 @@ def _live(folder: Path, state: State, interval: float) -> State:
     return state
 
 
-def _lines(folder: Path, state: State, interval: float, as_json: bool) -> State:
-    """For a file or a pipe: the state now, and again at each change."""
+def _lines(folder: Path, state: WatchState, interval: float, as_json: bool) -> WatchState:
+    """For a file or a pipe: print the state now and after each change."""
     from walkback.watching.follow import state_of
 
     _show(state, as_json)
@@ -90,7 +90,7 @@ def _lines(folder: Path, state: State, interval: float, as_json: bool) -> State:
     return state
 
 
-def _show(state: State, as_json: bool) -> None:
+def _show(state: WatchState, as_json: bool) -> None:
     if as_json:
         print(json.dumps(state.to_json(), allow_nan=False), flush=True)
         return
@@ -100,16 +100,16 @@ def _show(state: State, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _page(state: State) -> RenderableType:
+def _page(state: WatchState) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     last = state.rows[-1] if state.rows else {}
-    table = Table(title=f"{state.title}: {_where(state)}", title_justify="left", box=None)
+    table = Table(title=f"{state.title}: {_progress(state)}", title_justify="left", box=None)
     table.add_column("")
-    table.add_column("now", justify="right")
-    table.add_column("course")
+    table.add_column("last", justify="right")
+    table.add_column("history")
     for name, label in _SHOWN.items():
         values = [row.get(name) for row in state.rows]
         if any(value is not None for value in values):
@@ -119,41 +119,41 @@ def _page(state: State) -> RenderableType:
         if values:
             ends = f"{_number(values[0])} to {_number(values[-1])}"
             table.add_row(f"{label}, l = 0..{len(values) - 1}", ends, sparkline(values))
-    fired = [_fired(name, at, name in state.raised, state.unit) for name, at in state.first.items()]
-    lines = [Text(line) for line in (*fired, last.get("problem", ""), state.says) if line]
+    detectors = [_detector_line(name, at, name in state.raised, state.unit) for name, at in state.first.items()]
+    lines = [Text(line) for line in (*detectors, last.get("problem", ""), state.message) if line]
     return Group(table, *lines)
 
 
-def _where(state: State) -> str:
+def _progress(state: WatchState) -> str:
     if not state.rows:
-        return f"{state.status}, nothing seen yet"
+        return f"{state.status}, nothing measured yet"
     return f"{state.status}, {state.unit} {state.rows[-1].get(state.unit)}"
 
 
-def _fired(name: str, at: int | None, is_raised: bool, unit: str) -> str:
+def _detector_line(name: str, at: int | None, fails: bool, unit: str) -> str:
     if at is None:
-        return f"{name}: not raised"
-    return f"{name}: RAISED, first at {unit} {at}" if is_raised else f"{name}: not raised now, was at {unit} {at}"
+        return f"{name}: passes"
+    return f"{name}: fails, first at {unit} {at}" if fails else f"{name}: passes, failed first at {unit} {at}"
 
 
 def sparkline(values: Sequence[Any]) -> str:
-    """The course of numbers in at most 32 bars; by orders of magnitude where they span more than two."""
+    """Numbers as at most 32 bars; on a logarithmic scale where they span more than two orders of magnitude."""
     values = _thinned(values)
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    by_size = min(known) > 0 and max(known) / min(known) > 100
-    heights = [None if value is None else math.log(value) if by_size else value for value in values]
+    is_log = min(known) > 0 and max(known) / min(known) > 100
+    heights = [None if value is None else math.log(value) if is_log else value for value in values]
     low, high = (limit(height for height in heights if height is not None) for limit in (min, max))
     span = (high - low) or 1.0
     return "".join(" " if h is None else BARS[round((h - low) / span * (len(BARS) - 1))] for h in heights)
 
 
 def _thinned(values: Sequence[Any]) -> list[Any]:
-    """Evenly chosen, the first and the last among them."""
+    """At most 32 of the values, evenly spaced, with the first and the last."""
     if len(values) <= WATCH_WIDTH:
         return list(values)
-    return [values[round(place * (len(values) - 1) / (WATCH_WIDTH - 1))] for place in range(WATCH_WIDTH)]
+    return [values[round(index * (len(values) - 1) / (WATCH_WIDTH - 1))] for index in range(WATCH_WIDTH)]
 
 
 def _number(value: Any) -> str:

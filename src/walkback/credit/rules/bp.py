@@ -4,7 +4,7 @@ Citation: Rumelhart, Hinton and Williams, 1986
 Feedback: the network's own weights
 State: none
 Exact: every layer
-Cost: the yardstick: a forward pass, an input pullback through the blocks, and the weight gradients
+Cost: the unit of cost: a forward pass, an input pullback through the blocks, and the weight gradients
 """
 
 from __future__ import annotations

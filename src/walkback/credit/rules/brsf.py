@@ -1,10 +1,10 @@
-"""Sign-concordant feedback of batchwise random magnitude: the weights' present signs, magnitudes redrawn every step.
+"""Sign-concordant feedback of batchwise random magnitude: the weights' current signs, magnitudes redrawn every step.
 
 Citation: Liao, Leibo and Poggio, 2016
-Feedback: per-Linear, |N| * sign(W) transposed, N from N(0, 1/fan_out) anew each step; the skips transport exactly
+Feedback: per-Linear, |N| * sign(W) transposed, N from N(0, 1/fan_out) drawn each step; the skips transport exactly
 State: none; the magnitudes are noise, one draw shared by all samples of a batch
 Exact: top layer
-Cost: bp's forward pass, input pullback and weight gradients; beside them one random number for each block weight
+Cost: bp's forward pass, input pullback and weight gradients; plus one random number for each block weight
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@ Citation: a probe of the audited papers (anonymous, 2024-2026); they do not give
 Feedback: learned, block-level: a_l = gradient in h_l of V(h_l, t_l, y), t_l = l/L
 State: the weights of V, learned by the three terms below
 Exact: no layer, the top one is fitted
-Cost: bp's forward pass and weight gradients; the bridge and its gradient at every state; its training, twice derived
+Cost: bp's forward pass and weight gradients; the bridge and its gradient at every state; its training (second order)
 
-V is the softplus of an MLP on h_l / rms(h_l), t_l and the label as one-hot input (the papers' V shows no label). A
-cross-entropy is itself the softplus of a margin: so V is positive, and its gradient fades with it as the true one does.
-It learns that V(h_L, 1, y) is the loss; that its gradient there is the loss's (without this V fits values and gives
-uninformative gradients); and that V(h_l, t_l, y) is V(h_{l+1}, t_{l+1}, y), which is held.
+V is the softplus of an MLP on h_l / rms(h_l), t_l and the one-hot label (the papers' V shows no label). A cross-entropy
+is itself the softplus of a margin, so V is positive, and its gradient vanishes with its value as the true one does. Its
+loss has three terms: V(h_L, 1, y) against the true loss; the gradient there against the true gradient (without it V
+fits values but gives uninformative gradients); and V(h_l, t_l, y) against V(h_{l+1}, t_{l+1}, y) as a constant.
 
-On a network without a terminal norm the loss depends on the size of h_L, and a V that does not see it sends no credit
-against growth: size=seen gives it log rms(h_l) as well. The fit then is no longer the same at every scale.
+On a network without a terminal norm the loss depends on the size of h_L, and a V without that input gives no credit
+against growth: size=seen adds log rms(h_l) to its inputs. The fit then depends on the scale of the states.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
 
 ValueMap = Callable[[Tensor, Tensor], Tensor]
-"""V on one batch's labels: states [..., n, d] and times [..., 1, 1] -> values [..., n]."""
+"""V with the labels of one batch: states [..., n, d] and times [..., 1, 1] -> values [..., n]."""
 
 
 @dataclass(frozen=True)
 class CreditBridge(CreditRule):
     size: Literal["hidden", "seen"] = "hidden"
-    """Whether V sees how large a state is; `seen` is for networks without a terminal norm."""
+    """`seen` adds log rms(h_l) to the inputs of V, for networks without a terminal norm."""
     width: int = 128
-    """Of V's two hidden layers."""
+    """Width of V's two hidden layers."""
     bridge_lr: float = 1e-3
     value_weight: float = 1.0
     gradient_weight: float = 1.0
@@ -57,29 +57,29 @@ class CreditBridge(CreditRule):
         return self.bridge_lr
 
     def refuses(self, net: Network) -> str | None:
-        return bridge.refuses(net)
+        return bridge.bridge_refusal(net)
 
     def init(self, net: Network, generator: Generator) -> Leaves:
         inputs = net.features + 1 + net.classes + (self.size == "seen")
-        return bridge.init(inputs, 1, self.width, generator)
+        return bridge.init_mlp(inputs, 1, self.width, generator)
 
     def labels(self, depth: int) -> tuple[Label, ...]:
         return (*(UNRELATED,) * depth, bridge.FITTED)
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        return credit_through_value(self.valuer(state, trace), net, trace), {}
+        return credit_through_value(self.value_function(state, trace), net, trace), {}
 
     def own_loss(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Tensor, Logs]:
-        value = self.valuer(state, trace)
+        value = self.value_function(state, trace)
         states = torch.stack(trace.states)
-        t = bridge.times(net, states)
+        t = bridge.layer_times(net, states)
         values = value(states, t)
         above = values[1:].detach()
-        # A linear tail: where the stream explodes without a terminal norm, a loss of 1e7 must not drown the gradients.
+        # Smooth L1: on states that explode without a terminal norm, a loss of 1e7 must not dominate the gradients.
         value_loss = F.smooth_l1_loss(values[-1], trace.losses)
         consistency_loss = F.smooth_l1_loss(values[:-1], above)
         top = grad(lambda h: value(h, t[-1]).sum())(states[-1])
-        gradient_loss = mismatch(top, trace.top)
+        gradient_loss = gradient_mismatch(top, trace.top)
         total = (
             self.value_weight * value_loss
             + self.gradient_weight * gradient_loss
@@ -91,8 +91,9 @@ class CreditBridge(CreditRule):
             "consistency_error": _rms(values[:-1] - above),
         }
 
-    def valuer(self, state: Leaves, trace: Trace) -> ValueMap:
-        # The label's features get the states' size, rms 1, or they would be lost among them.
+    def value_function(self, state: Leaves, trace: Trace) -> ValueMap:
+        """V with these weights and the labels of this trace."""
+        # Scaled to the states' rms of 1, so that the label has comparable influence.
         label = bridge.normalised(trace.target)
 
         def value(h: Tensor, t: Tensor) -> Tensor:
@@ -103,24 +104,24 @@ class CreditBridge(CreditRule):
 
 
 def credit_through_value(value: ValueMap, net: Network, trace: Trace) -> Credits:
-    """The gradient of each sample's value in h_0..h_L, whatever it is that values them."""
+    """The gradient in h_0..h_L of each sample's value, for any value function."""
     states = torch.stack(trace.states)
-    t = bridge.times(net, states)
+    t = bridge.layer_times(net, states)
     return tuple(grad(lambda h: value(h, t).sum())(states).unbind(0))
 
 
-def mismatch(found: Tensor, truth: Tensor) -> Tensor:
-    """The mean of log(1 + r^2), r = |found - truth| / |truth| for each sample [n, d] whose truth is not zero.
+def gradient_mismatch(found: Tensor, truth: Tensor) -> Tensor:
+    """The mean of log(1 + r^2), r = |found - truth| / |truth|, over the samples [n, d] whose truth is not zero.
 
-    The square of a small r; and only the logarithm of a large one, or the samples that are already confident, whose
-    gradients are tiny, would be all that counts. Sizes are taken out before squaring, so gradients of 1e-30 count too.
+    This is r^2 for small r but only logarithmic for large r: otherwise confident samples, whose gradients are tiny,
+    would dominate. Both are divided by their largest entry before squaring, so gradients of 1e-30 do not underflow.
     """
     size = truth.abs().amax(-1, keepdim=True)
-    both = torch.maximum(size, found.detach().abs().amax(-1, keepdim=True))
-    missed, own = ((v / bridge.or_one(both)).square().sum(-1) for v in (found - truth, truth))
-    alone = (truth / bridge.or_one(size)).square().sum(-1)
-    log_ratio = (bridge.or_one(both).log() - bridge.or_one(size).log()).squeeze(-1)
-    logs = bridge.or_one(missed + own).log() - bridge.or_one(alone).log() + 2 * log_ratio
+    common = torch.maximum(size, found.detach().abs().amax(-1, keepdim=True))
+    error, norm = ((v / bridge.one_where_zero(common)).square().sum(-1) for v in (found - truth, truth))
+    truth_norm = (truth / bridge.one_where_zero(size)).square().sum(-1)
+    log_ratio = (bridge.one_where_zero(common).log() - bridge.one_where_zero(size).log()).squeeze(-1)
+    logs = bridge.one_where_zero(error + norm).log() - bridge.one_where_zero(truth_norm).log() + 2 * log_ratio
     counted = size.squeeze(-1) > 0
     return torch.where(counted, logs, 0.0).sum() / counted.sum().clamp_min(1)
 

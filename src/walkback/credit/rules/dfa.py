@@ -26,10 +26,10 @@ from walkback.credit.trace import Trace
 @dataclass(frozen=True)
 class DirectFeedbackAlignment(DirectRule):
     scale: Literal["raw", "unit_error"] = dynamic("raw")
-    """`raw` projects e; `unit_error` projects e/|e|, so a sample pushes equally hard however small its error."""
+    """`raw` projects e; `unit_error` projects e/|e|, so the size of a sample's credit does not depend on its error."""
     error: Literal["probabilities", "logits"] = dynamic("probabilities")
-    """`probabilities`: e = softmax(logits) - onehot(y), the loss gradient at the logits; `logits`: logits - onehot(y),
-    the gradient of half the squared distance in its place."""
+    """`probabilities`: e = softmax(logits) - onehot(y), the loss gradient in the logits; `logits`: logits - onehot(y),
+    the gradient of half the squared distance instead."""
 
     def signal(self, trace: Trace) -> Tensor:
         of_logits = torch.as_tensor(self.error) > 0

@@ -8,11 +8,11 @@ State: B_0..B_L
 Exact: no layer
 Cost: bp's forward pass and weight gradients without the input pullback; one row of B_l a sample and layer
 
-The sign: the loss gradient at the logits is e = p - y, and all that the label alone says of it is that its own entry
-is negative. So the label enters as -onehot(y) in e's place: descending a_l moves h_l along +B_l^T onehot(y), which
-raises the label's logit wherever B_l is aligned with the map from h_l to the logits. (Frenkel, Lefebvre and Bol write
-the error as y - p and add, which is the same.) As B_l is drawn symmetrically about 0, the sign does not decide whether
-a network with *random* feedback learns, since the head learns from either; it decides which B_l counts as aligned.
+The sign: the loss gradient in the logits is e = p - y, and the label alone determines only that the label's entry of e
+is negative. So -onehot(y) takes the place of e: descending a_l moves h_l along +B_l^T onehot(y), which raises the
+label's logit if B_l is aligned with the map from h_l to the logits. (Frenkel, Lefebvre and Bol write the error as y - p
+and add, which is the same.) As B_l is drawn symmetrically about 0, the sign does not decide whether a network with
+*random* feedback learns, since the head can use either; it decides which B_l counts as aligned.
 """
 
 from __future__ import annotations

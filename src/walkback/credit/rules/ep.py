@@ -1,20 +1,20 @@
-"""Equilibrium propagation: the states relax under an energy that is nudged by the loss; credit is how they settle.
+"""Equilibrium propagation: the states relax under an energy nudged by the loss; credit is the change of their errors.
 
 Citation: Scellier and Bengio, 2017; centred nudging: Laborieux and others, 2021
 Feedback: the network's own weights, through the blocks' pullbacks in every sweep
 State: none
-Exact: no layer; every layer as beta goes to 0 and the relaxation settles
-Cost: bp's forward pass and weight gradients; beside them `steps` forward passes and input pullbacks of both nudges
+Exact: no layer; every layer as beta goes to 0 and the relaxation converges
+Cost: bp's forward pass and weight gradients; plus `steps` forward passes and input pullbacks of both nudges
 
-On the unchanged network, with all states free, each sample has the energy
+With the weights fixed and all states free, each sample has the energy
 
     E = 1/2 sum_{l=0..L} |eps_l|^2 + beta loss(h_L),    eps_0 = h_0 - stem(x),  eps_{l+1} = h_{l+1} - h_l - f_l(h_l)
 
-Its minimum without the loss is the forward pass. Both nudges start there, +beta and -beta, and
-a_l = -(eps_l(+beta) - eps_l(-beta)) / (2 beta). At a settled minimum eps_l is the pullback of eps_{l+1} by the block's
-own derivative, so a high cosine with the gradient is *by construction*: it shows that the relaxation works, not that
-some other way of assigning credit was found. At initialisation, where the branches are small, the default sweeps come
-close; in a trained network they do not settle, and the log's `ep_residual` and `ep_ratio` say how far off they are.
+Without the loss, its minimum is the forward pass. The relaxations with +beta and with -beta both start there, and
+a_l = -(eps_l(+beta) - eps_l(-beta)) / (2 beta). At a minimum, eps_l is the pullback of eps_{l+1} by the block's own
+derivative, so a high cosine with the gradient is *by construction*: it shows that the relaxation converged, not that
+another form of credit assignment works. At initialisation, where the branches are small, the default sweeps come close;
+in a trained network they do not converge, and `ep_residual` and `ep_ratio` in the log measure how far off they are.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from walkback.credit.trace import Trace, softmax_error
 from walkback.nets.network import Leaves, Network, part
 
 ASYMPTOTIC: Label = "asymptotic"
-MOST_ZERO = 0.5
+MAX_ZERO_SHARE = 0.5
 """Share of samples with zero credit above which training stops."""
-SLACK = 64
-"""Roundings by which an energy may rise without counting as risen."""
+ROUNDING_SLACK = 64
+"""Multiples of machine epsilon by which an energy may rise without counting as risen."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,17 @@ class EquilibriumPropagation(CreditRule):
     beta: float = dynamic(0.5)
     """Strength of the nudge; the bias is of order beta^2."""
     eta: float = dynamic(0.5)
-    """Step size at the start; halved for a sample whenever its energy rises."""
+    """Initial step size; halved for a sample whenever its energy rises."""
     steps: int = 20
-    """Sweeps over the states; their number is fixed."""
+    """Number of sweeps over the states; there is no early stopping."""
     sweep: Literal["top_down", "simultaneous"] = "top_down"
-    """Whether a state sees the new states above it within a sweep, or all states move at once."""
+    """`top_down` uses the new states above within a sweep; `simultaneous` updates all states at once."""
     precision: Literal["float64", "network"] = "float64"
-    """Of the relaxation: double, or the network's own. In float32 a grown stream swallows the displacements."""
+    """Precision of the relaxation: float64, or the network's own. In float32 the displacements are lost in the rounding
+    of large states."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.beta, Tensor):  # Inside a step it is one, and was checked before.
+        if not isinstance(self.beta, Tensor):  # Inside a step it is a tensor, and was checked before.
             require_above(self.beta, 0, "beta of ep")
             require_above(self.eta, 0, "eta of ep")
             if self.eta > 1:
@@ -70,7 +71,7 @@ class EquilibriumPropagation(CreditRule):
         states = net.depth + 1
         if self.sweep == "simultaneous" and self.steps < states:
             return (
-                f"credit sinks one state per simultaneous step, and steps={self.steps} does not reach all "
+                f"credit moves down one state per simultaneous step, and steps={self.steps} does not reach all "
                 f"{states} states; use steps={states} or more"
             )
         return None
@@ -88,52 +89,52 @@ class EquilibriumPropagation(CreditRule):
         return credits, _logs(trace, credits, slopes / beta)
 
     def _relax(self, energy: _Energy) -> tuple[Tensor, Tensor]:
-        """The errors eps_0..eps_L of both nudges after all sweeps, and the slopes that the last sweep still saw.
+        """The errors eps_0..eps_L of both nudges after all sweeps, and the energy's gradient in the last sweep.
 
-        A sweep that raised a sample's energy is undone and its step halved, for this sample alone.
+        A sweep that raised a sample's energy is undone and the step size halved, for this sample only.
         """
-        kept = trial = energy.at_rest
+        kept = trial = energy.zero_displacement
         value = torch.full_like(energy.beta, torch.inf)
         eta = torch.as_tensor(self.eta, dtype=value.dtype).to(value).expand(value.shape)
         slopes = kept
         for _ in range(self.steps):
-            at = energy.at(trial)
+            at = energy.evaluate(trial)
             rose = _rose(value, at.value)
             swept, slopes = self._sweep(at, eta)
-            # Where the energy rose, this turn only goes back; the next one steps from there.
-            back = _wide(rose, at.nudge)
+            # Where the energy rose, this iteration only undoes the sweep; the next one continues from there.
+            back = _per_sample(rose, at.nudge)
             trial, kept = torch.where(back, kept, swept), torch.where(back, kept, trial)
             value, eta = torch.where(rose, value, at.value), torch.where(rose, eta / 2, eta)
-        last = energy.at(trial)
-        back = _wide(_rose(value, last.value), last.nudge)
-        return energy.at(torch.where(back, kept, trial)).errors, slopes
+        last = energy.evaluate(trial)
+        back = _per_sample(_rose(value, last.value), last.nudge)
+        return energy.evaluate(torch.where(back, kept, trial)).errors, slopes
 
     def _sweep(self, at: _Point, eta: Tensor) -> tuple[Tensor, Tensor]:
-        """Every state's displacement after one sweep from this point, and the slopes it went down."""
+        """The displacements after one gradient sweep from this point, and the gradient used."""
         found = [at.errors[-1] + at.nudge]
-        wide = _wide(eta, at.nudge)
+        step = _per_sample(eta, at.nudge)
         for layer in reversed(range(1, len(at.errors))):
-            error = at.errors[layer] - wide * found[-1] if self.sweep == "top_down" else at.errors[layer]
+            error = at.errors[layer] - step * found[-1] if self.sweep == "top_down" else at.errors[layer]
             found.append(at.errors[layer - 1] - error - at.pullbacks[layer - 1](error))
         slopes = torch.stack(found[::-1])
-        return at.moves - wide * slopes, slopes
+        return at.moves - step * slopes, slopes
 
     def objection(self, logs: Mapping[str, float]) -> str | None:
         share = logs["ep_zero"]
-        if share <= MOST_ZERO:
+        if share <= MAX_ZERO_SHARE:
             return None
-        cure = "precision=float64" if self.precision == "network" else "more steps or a smaller eta"
+        remedy = "precision=float64" if self.precision == "network" else "more steps or a smaller eta"
         return (
             f"the relaxation gave {share:.0%} of the samples exactly zero credit at some layer although their gradient "
-            f"is not zero; try {cure}"
+            f"is not zero; try {remedy}"
         )
 
 
 class _Point(NamedTuple):
-    """The energy and its parts at some displacement of the states; both nudges, so 2n samples."""
+    """The energy and its parts at given displacements of the states; both nudges, so 2n samples."""
 
     moves: Tensor
-    """[L + 1, 2n, ...]: all states of a network have one shape, and are kept as one tensor."""
+    """Displacements [L + 1, 2n, ...]: all states have one shape and are stacked."""
     errors: Tensor
     """eps_0..eps_L."""
     value: Tensor
@@ -146,7 +147,7 @@ class _Point(NamedTuple):
 class _Energy:
     """The energy of each sample as a function of its states' displacements from the free phase.
 
-    The first n samples are nudged by +beta, the last n by -beta: one batch, so that a sweep is one set of operations.
+    The first n samples are nudged by +beta, the last n by -beta, as one batch.
     """
 
     def __init__(self, net: Network, params: Leaves, trace: Trace, beta: Tensor, dtype: torch.dtype):
@@ -157,7 +158,7 @@ class _Energy:
         self._head = leaves("head")
         self._blocks = [leaves(f"blocks.{index}") for index in range(net.depth)]
         states = [state.to(dtype) for state in trace.states]
-        # The states as the trace saw them are the free phase, so branches are taken anew in this precision.
+        # The trace's states are the free phase; the branches are recomputed in this precision.
         branches = [net.branch(block, h) for block, h in zip(self._blocks, states[:-1], strict=True)]
         self._states = torch.stack([_twice(h) for h in states])
         self._branches = torch.stack([_twice(f) for f in branches])
@@ -166,29 +167,30 @@ class _Energy:
         self.beta = torch.cat([beta * sign, -beta * sign])
 
     @property
-    def at_rest(self) -> Tensor:
+    def zero_displacement(self) -> Tensor:
         return torch.zeros_like(self._states)
 
-    def at(self, moves: Tensor) -> _Point:
+    def evaluate(self, moves: Tensor) -> _Point:
+        """The energy and its parts where the states are displaced by `moves`."""
         states = self._states + moves
         branches, pullbacks = [], []
         for index, block in enumerate(self._blocks):
             branch, back = vjp(self._branch(block), states[index])[:2]
             branches.append(branch)
-            pullbacks.append(_first(back))
-        # As differences from the free phase: the states themselves would cancel to their rounding.
+            pullbacks.append(_one_input_pullback(back))
+        # As differences from the free phase: differences of whole states would cancel to rounding errors.
         errors = torch.cat([moves[:1], moves.diff(dim=0) - (torch.stack(branches) - self._branches)])
         logits, back = vjp(lambda h: self._net.head(self._head, h), states[-1])[:2]
         (slope,) = back(softmax_error(logits, self._target))
         value = self.beta * sample_losses(logits, self._target) + _squares(errors).sum(0) / 2
-        return _Point(moves, errors, value, _wide(self.beta, slope) * slope, pullbacks)
+        return _Point(moves, errors, value, _per_sample(self.beta, slope) * slope, pullbacks)
 
     def _branch(self, block: Leaves) -> Callable[[Tensor], Tensor]:
         return lambda h: self._net.branch(block, h)
 
 
 def _logs(trace: Trace, credits: Credits, slopes: Tensor) -> Logs:
-    """How far from settled, and how much credit there is beside the gradient; means over the batch."""
+    """How far the relaxation is from convergence, and the size of the credit relative to the gradient; batch means."""
     true = _length(trace.top)
     lengths = torch.stack([_length(credit) for credit in credits])
     slope = _squares(slopes).sum(0).sqrt()
@@ -200,15 +202,16 @@ def _logs(trace: Trace, credits: Credits, slopes: Tensor) -> Logs:
 
 
 def _rose(before: Tensor, after: Tensor) -> Tensor:
-    """Whether each sample's energy went up by more than rounding; not a number counts as up."""
-    return ~(after <= before + SLACK * torch.finfo(after.dtype).eps * after.abs())
+    """Whether each sample's energy rose by more than rounding; NaN counts as risen."""
+    return ~(after <= before + ROUNDING_SLACK * torch.finfo(after.dtype).eps * after.abs())
 
 
-def _first(back: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], Tensor]:
+def _one_input_pullback(back: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], Tensor]:
     return lambda cotangent: back(cotangent)[0]
 
 
 def _twice(x: Tensor) -> Tensor:
+    """The samples once for each nudge."""
     return torch.cat([x, x])
 
 
@@ -222,8 +225,8 @@ def _length(x: Tensor) -> Tensor:
     return length
 
 
-def _wide(each: Tensor, like: Tensor) -> Tensor:
-    """One number for each sample, shaped to go with its features at one layer, and so at all of them."""
+def _per_sample(each: Tensor, like: Tensor) -> Tensor:
+    """Reshape one number per sample to broadcast with `like` [n, ...], and with the same shape stacked over layers."""
     return each.reshape(-1, *(1,) * (like.ndim - 1))
 
 

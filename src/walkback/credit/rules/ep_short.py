@@ -1,13 +1,13 @@
-"""Equilibrium propagation cut short: a few small steps of all states at once, as weak relaxations in papers do.
+"""Equilibrium propagation cut short: a few small simultaneous steps of all states, as in weak relaxations of papers.
 
 Citation: Scellier and Bengio, 2017 (a setting of `ep`)
 Feedback: the network's own weights, through the blocks' pullbacks in every step
 State: none
-Exact: no layer; every layer as beta goes to 0 and the relaxation settles, which it does not in so few steps
-Cost: bp's forward pass and weight gradients; beside them `steps` forward passes and input pullbacks of both nudges
+Exact: no layer; every layer as beta goes to 0 and the relaxation converges, which takes more steps
+Cost: bp's forward pass and weight gradients; plus `steps` forward passes and input pullbacks of both nudges
 
-Credit sinks one state per step, and shrinks by about eta on its way: lower layers get little more than a trace of it.
-An optimiser that normalises gradients (AdamW) hides this from the accuracy; the norms beside the cosines show it.
+Credit moves down one state per step and shrinks by a factor of about eta each time, so lower layers get very little.
+An optimiser that normalises gradients (AdamW) hides this in the accuracy; the credit norms show it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Citation: Lillicrap, Cownden, Tweed and Akerman, 2016
 Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d) times b_scale
-Tokens: B_l acts at each token, so a cls head leaves the patches, and their stem, without credit; broadcast spreads it
+Tokens: B_l acts at each token, so with a cls head patches and their stem get no credit; broadcast spreads it
 Maps: B_l mixes the channels at each position
 State: B_0..B_{L-1}
 Exact: top layer
@@ -26,7 +26,7 @@ from walkback.nets.network import Leaves, Network
 @dataclass(frozen=True)
 class FeedbackAlignment(RandomFeedback):
     credit_tokens: Literal["own", "broadcast"] = omitted_at_default("own")
-    """Below the top each token gets its own credit, or an equal share of all tokens'."""
+    """`own`: below the top each token gets its own credit; `broadcast`: an equal share of the sum over all tokens."""
 
     def refuses(self, net: Network) -> str | None:
         return refuses_tokens(net, self.credit_tokens, usual="own")

@@ -1,14 +1,14 @@
-"""Forward gradient: the loss's exact slope along a random direction, by forward-mode differentiation, times it.
+"""Forward gradient: a random direction times the loss's exact derivative along it, by forward-mode differentiation.
 
 Citation: Baydin, Pearlmutter, Syme, Wood and Torr, 2022; for activations: Ren, Kornblith, Liao and Hinton, 2023
-Feedback: none: one number per sample and layer, from a tangent carried forward beside the state
+Feedback: none: one number per sample and layer, from a tangent propagated forward with the state
 State: none
 Exact: no layer; on average over draws every layer
-Cost: bp's forward pass and weight gradients; beside them `draws` forward passes with tangents from each state
+Cost: bp's forward pass and weight gradients; plus `draws` forward passes with tangents from each state
 
-a_l = xi <gradient of the loss in h_l, xi>, with xi from N(0, I) for each sample and layer: node perturbation with steps
-of no length. Nothing is pulled back. The cosine of the average over N draws with the gradient is about
-1 / sqrt(1 + (d + 1) / N), d the features of a state.
+a_l = xi <gradient of the loss in h_l, xi>, with xi from N(0, I) for each sample and layer: the limit of node
+perturbation for steps of length 0. There is no backward pass. The cosine of the average over N draws with the gradient
+is about 1 / sqrt(1 + (d + 1) / N), d the number of features of a state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from walkback.credit.trace import Trace
 from walkback.nets.network import Leaves, Network
 
 with warnings.catch_warnings():
-    # torch's first forward-mode derivative loads what some operations need, in a way that torch calls deprecated.
+    # The first forward-mode derivative makes torch load decompositions, with a DeprecationWarning of its own.
     warnings.simplefilter("ignore", DeprecationWarning)
     jvp(torch.sin, (torch.zeros(()),), (torch.ones(()),))
 
@@ -35,7 +35,7 @@ with warnings.catch_warnings():
 @dataclass(frozen=True)
 class ForwardGradient(CreditRule):
     draws: int = 1
-    """Directions averaged for each sample and layer."""
+    """Number of directions averaged for each sample and layer."""
 
     def __post_init__(self) -> None:
         require_at_least(self.draws, 1, "draws of forward_gradient")

@@ -1,13 +1,13 @@
-"""Sign-concordant feedback of fixed random magnitude: the weights' present signs, magnitudes drawn once.
+"""Sign-concordant feedback of fixed random magnitude: the weights' current signs, magnitudes drawn once.
 
 Citation: Liao, Leibo and Poggio, 2016
 Feedback: per-Linear, |B| * sign(W) transposed, B from N(0, 1/fan_out) times b_scale; the skips transport exactly
 State: |B| of every Linear inside a block
 Exact: top layer
-Cost: bp's forward pass, input pullback and weight gradients; beside them sign and product of each block weight
+Cost: bp's forward pass, input pullback and weight gradients; plus sign and product of each block weight
 
-The sign is that of the weight as it is now, so the matrix really used changes whenever a weight crosses zero: angles
-taken with the stored magnitudes alone say nothing of this rule.
+The signs are those of the current weights, so the feedback matrix changes whenever a weight crosses zero: angles
+between the stored magnitudes and the weights are not meaningful for this rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class FixedSignFeedback(RandomFeedback, PerLinearRule):
-    fresh_is_null = False  # Other magnitudes still come with the signs of the weights.
+    fresh_is_null = False  # Fresh magnitudes still use the signs of the weights.
 
     def init(self, net: Network, generator: Generator) -> Leaves:
         return {

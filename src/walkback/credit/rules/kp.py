@@ -1,14 +1,14 @@
-"""Kolen-Pollack: feedback matrices that get the increments and the decay which the forward weights really got.
+"""Kolen-Pollack: feedback matrices that get the same increments and decay as the forward weights.
 
 Citation: Kolen and Pollack, 1994; Akrout, Wilson, Humphreys, Lillicrap and Tweed, 2019
 Feedback: per-Linear, B from N(0, 1/fan_out) times b_scale, then following W transposed; the skips transport exactly
 State: B of every Linear inside a block
 Exact: top layer
-Cost: bp's forward pass, input pullback and weight gradients; beside them a copy of the weights and one update of B
+Cost: bp's forward pass, input pullback and weight gradients; plus a copy of the weights and one update of B
 
-The gap B - W^T shrinks by the factor 1 - lr * weight_decay in each step and by nothing else, whatever the optimiser
-does with the gradients. Where lr * weight_decay * steps stays well below 1 the gap barely closes, and B agrees with
-W^T only as far as W has moved.
+The gap B - W^T shrinks by exactly the factor 1 - lr * weight_decay in each step, whatever the optimiser does with the
+gradients. If lr * weight_decay * steps is well below 1 the gap barely closes, and B agrees with W^T only through the
+increments that both received.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def follow(feedback: Tensor, before: Tensor, after: Tensor, decay: Tensor) -> Te
     """(1 - decay) B + increment, the increment being after - (1 - decay) before.
 
     Written as after + (1 - decay) (B - before), so that a B equal to the weight stays equal to the last bit. A weight
-    that did not move at all is masked: it got no decay either, and its feedback stays where it is.
+    that did not change is frozen: it got no decay either, and its feedback stays unchanged.
     """
     moved = (after != before).any()
     return torch.where(moved, after + (1 - decay) * (feedback - before), feedback)

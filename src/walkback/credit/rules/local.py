@@ -1,16 +1,16 @@
-"""Greedy local learning: every hidden state below the top is judged by a linear classifier of its own.
+"""Greedy local learning: each hidden state below the top has its own linear classifier, whose loss gives its credit.
 
 Citation: Belilovsky, Eickenberg and Oyallon, 2019; Nøkland and Eidnes, 2019
 Feedback: none from above: a_l is the gradient of the auxiliary cross-entropy at h_l, a_L that of the true loss
-Tokens: the auxiliary classifier reads the mean over all tokens, cls among them
-Maps: the auxiliary classifier reads the mean over all positions
+Tokens: the auxiliary classifier gets the mean over all tokens, cls included
+Maps: the auxiliary classifier gets the mean over all positions
 State: one auxiliary Linear(d, classes) for each of h_0..h_{L-1}, learned
 Exact: top layer
-Cost: bp's forward pass and weight gradients without the input pullback; an auxiliary classifier each way at every layer
+Cost: bp's forward pass and weight gradients without the input pullback; the auxiliary classifiers and their gradients
 
-The stem and every block learn together, each from the classifier at the state it lands on and from nothing above; the
-last block lands on h_L and learns from the true head. Hence site=output only: an auxiliary loss at a block's own input
-does not depend on the block. The classifiers learn from held states, by AdamW without decay.
+The stem and all blocks are trained simultaneously, each by the classifier at its output state and by nothing above. The
+output of the last block is h_L, so the true head trains it. Only site=output is defined: an auxiliary loss at a block's
+input does not depend on the block. The classifiers are trained on constant states, by AdamW without decay.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalHeads(CreditRule):
         credits = []
         for layer in range(net.depth):
             error = softmax_error(_logits(net, state, trace, layer), trace.target)
-            credits.append(_spread(net, error @ state[f"{LEARNED}{layer}.weight"]))
+            credits.append(_unpool(net, error @ state[f"{LEARNED}{layer}.weight"]))
         return (*credits, trace.top), {}
 
     def own_loss(
@@ -67,20 +67,20 @@ class LocalHeads(CreditRule):
 
 
 def _logits(net: Network, state: Leaves, trace: Trace, layer: int) -> Tensor:
-    """What the auxiliary classifier of h_layer says, [n, classes]."""
+    """The logits [n, classes] of the auxiliary classifier of h_layer."""
     pooled = _pool(net, trace.states[layer])
     return F.linear(pooled, state[f"{LEARNED}{layer}.weight"], state[f"{LEARNED}{layer}.bias"])
 
 
 def _pool(net: Network, h: Tensor) -> Tensor:
-    """[n, features]: the mean over tokens or positions; a vector is taken as it is."""
+    """[n, features]: the mean over tokens or positions; vectors are returned unchanged."""
     if net.kind == "maps":
         return h.mean((-2, -1))
     return h.mean(-2) if net.kind == "tokens" else h
 
 
-def _spread(net: Network, gradient: Tensor) -> Tensor:
-    """The way back through `_pool`: each token or position gets its share of the mean's gradient."""
+def _unpool(net: Network, gradient: Tensor) -> Tensor:
+    """The backward pass of `_pool`: each token or position gets an equal share of the gradient."""
     if net.kind == "maps":
         height, width = net.state_shape[1:]
         return (gradient / (height * width))[:, :, None, None].expand(-1, -1, height, width)

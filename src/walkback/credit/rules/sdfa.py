@@ -8,7 +8,7 @@ State: B_0..B_L
 Exact: no layer
 Cost: bp's forward pass and weight gradients without the input pullback; one projection of classes x d a layer
 
-With softmax and cross-entropy e = p - y is negative at the label and positive elsewhere, so sign(e) = 1 - 2 onehot(y)
+With softmax and cross-entropy, e = p - y is negative at the label and positive elsewhere, so sign(e) = 1 - 2 onehot(y)
 however well a sample is fitted (until e underflows to 0): the credit depends on the label alone and does not shrink.
 """
 
@@ -29,7 +29,7 @@ from walkback.credit.trace import Trace
 @dataclass(frozen=True)
 class SignedDirectFeedback(DirectRule):
     scale: Literal["raw", "unit_error"] = dynamic("raw")
-    """`raw` projects sign(e); `unit_error` projects sign(e) at length 1, that is, divided by sqrt(classes)."""
+    """`raw` projects sign(e); `unit_error` projects sign(e) scaled to length 1, that is, divided by sqrt(classes)."""
 
     def signal(self, trace: Trace) -> Tensor:
         return scaled(trace.error.sign(), torch.as_tensor(self.scale))

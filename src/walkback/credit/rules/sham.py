@@ -1,10 +1,10 @@
-"""Control: per-Linear feedback with the true weights, so that the custom path must equal backprop.
+"""Control: per-Linear feedback with the true weights, which must equal backprop.
 
 Citation: this project (control)
 Feedback: per-Linear, B = W transposed
 State: none
 Exact: every layer
-Cost: bp's, through a path of its own
+Cost: bp's, through the code path of per-Linear feedback
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Citation: a probe of the audited papers (anonymous, 2024-2026); they do not give G, this one is ours
 Feedback: learned, block-level: a_l = gradient in h_l of loss(head(G(h_l, t_l)), y), t_l = l/L
-State: the weights of G, learned by regression on the held h_L
+State: the weights of G, learned by regression on h_L as a constant
 Exact: no layer, the top one is fitted (form=residual: top layer)
 Cost: bp's forward pass and weight gradients; the bridge and its gradient at every state; the bridge's training
 
-G is an MLP on h_l / rms(h_l) and t_l that predicts h_L / rms(h_L). Its output is brought back to h_L's size by the
-sample's own rms(h_L), held; a head with a terminal norm does not see that size. With form=residual the MLP predicts
-what is still to come, G(h, t) = h + (1 - t) rms(h_L) MLP: then G(h, 1) = h, and the identity alone carries credit that
-a fresh G carries as well.
+G is an MLP on h_l / rms(h_l) and t_l that predicts h_L / rms(h_L). Its output is multiplied by the sample's own
+rms(h_L), a constant; a head with a terminal norm does not depend on that size. With form=residual the MLP predicts the
+remaining difference, G(h, t) = h + (1 - t) rms(h_L) MLP: then G(h, 1) = h, and the identity alone transports credit,
+also with an untrained G.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ StateMap = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class StateBridge(CreditRule):
     form: Literal["plain", "residual"] = "plain"
-    """`plain` learns all of h_L; `residual` learns h_L - h_l and is exact at the top by form."""
+    """`plain` learns all of h_L; `residual` learns h_L - h_l and is exact at the top by construction."""
     width: int = 128
-    """Of G's two hidden layers."""
+    """Width of G's two hidden layers."""
     bridge_lr: float = 1e-3
 
     def __post_init__(self) -> None:
@@ -47,10 +47,10 @@ class StateBridge(CreditRule):
         return self.bridge_lr
 
     def refuses(self, net: Network) -> str | None:
-        return bridge.refuses(net)
+        return bridge.bridge_refusal(net)
 
     def init(self, net: Network, generator: Generator) -> Leaves:
-        return bridge.init(net.features + 1, net.features, self.width, generator)
+        return bridge.init_mlp(net.features + 1, net.features, self.width, generator)
 
     def labels(self, depth: int) -> tuple[Label, ...]:
         return (*(UNRELATED,) * depth, EXACT if self.form == "residual" else bridge.FITTED)
@@ -62,12 +62,13 @@ class StateBridge(CreditRule):
         """Squared error relative to h_L's own square, over samples and layers: predicting zero has error 1."""
         states = torch.stack(trace.states)
         top = trace.states[-1]
-        missed = (self.predictor(state, trace)(states, bridge.times(net, states)) - top) / bridge.root_mean_square(top)
-        by_layer = missed.square().mean((1, 2))
+        predicted = self.predictor(state, trace)(states, bridge.layer_times(net, states))
+        by_layer = ((predicted - top) / bridge.root_mean_square(top)).square().mean((1, 2))
         loss = by_layer.mean()
         return loss, {"prediction_error": loss.sqrt(), "prediction_error_h0": by_layer[0].sqrt()}
 
     def predictor(self, state: Leaves, trace: Trace) -> StateMap:
+        """G with these weights, scaled by the sizes of h_L in this trace."""
         size = bridge.root_mean_square(trace.states[-1])
 
         def predict(h: Tensor, t: Tensor) -> Tensor:
@@ -78,11 +79,11 @@ class StateBridge(CreditRule):
 
 
 def credit_through_map(predict: StateMap, net: Network, params: Leaves, trace: Trace) -> Credits:
-    """The gradient of each sample's loss(head(predict(h, t)), y) in h_0..h_L, whatever it is that predicts h_L."""
+    """The gradient in h_0..h_L of each sample's loss(head(predict(h, t)), y), for any predictor of h_L."""
     head, states = part(params, "head"), torch.stack(trace.states)
-    t = bridge.times(net, states)
+    t = bridge.layer_times(net, states)
     logits, back = vjp(lambda h: net.head(head, predict(h, t).flatten(0, 1)), states)[:2]
-    # Started from the error: the loss's own gradient p - 1 loses its digits on confident samples.
+    # Pulls back the error: the gradient p - 1 of the loss itself loses precision on confident samples.
     (credits,) = back(softmax_error(logits, trace.target.repeat(len(states), 1)))
     return tuple(credits.unbind(0))
 

@@ -1,14 +1,14 @@
-"""Uniform sign-concordant feedback: only the signs of the weights are used on the way back.
+"""Uniform sign-concordant feedback: the backward pass uses only the signs of the weights.
 
 Citation: Liao, Leibo and Poggio, 2016
 Feedback: per-Linear, B = sign(W) transposed / sqrt(fan_out); the identity skips transport exactly
 State: none
 Exact: top layer
-Cost: bp's forward pass, input pullback and weight gradients; beside them the sign of each block weight, every step
+Cost: bp's forward pass, input pullback and weight gradients; plus the sign of each block weight, every step
 
-Liao, Leibo and Poggio use sign(W) as it is and leave its size to batch normalisation. The factor 1/sqrt(fan_out) is
-ours: a Linear then keeps a random credit's length on average, and the three sign rules have feedback of one size.
-A weight of exactly 0 has no sign and sends nothing back.
+Liao, Leibo and Poggio use sign(W) unscaled, together with batch normalisation. The factor 1/sqrt(fan_out) is ours: a
+Linear then preserves the length of a random credit on average, and the three sign rules have feedback of equal size.
+A weight of exactly 0 has sign 0 and transports no credit.
 """
 
 from __future__ import annotations

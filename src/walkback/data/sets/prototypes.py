@@ -1,4 +1,4 @@
-"""Embedded task, no download: noisy Gaussian prototypes, several per class, so that depth is needed.
+"""Synthetic task, no download: noisy Gaussian prototypes, several per class, so that depth is needed.
 
 Size: 12,800 training and 4,000 test samples by default
 """
@@ -19,7 +19,7 @@ from walkback.data.dataset import CatalogSource, Dataset, digest
 
 @dataclass(frozen=True)
 class Prototypes(CatalogSource):
-    """Prototypes are unit Gaussian vectors, dealt to the classes in turn; a sample is one of them plus noise."""
+    """Prototypes are N(0, I) vectors, assigned to the classes in turn; a sample is one of them plus noise."""
 
     prototypes: int = 60
     dim: int = 16
@@ -28,7 +28,7 @@ class Prototypes(CatalogSource):
     train: int = 12_800
     test: int = 4_000
     task_seed: int = 0
-    """Seed of the task itself, apart from the runs' seeds: every run sees the same samples."""
+    """Seed of the task, independent of the runs' seeds: all runs get the same samples."""
 
     def __post_init__(self) -> None:
         for name, least in (("dim", 1), ("labels", 2), ("train", 1), ("test", 1), ("noise", 0), ("task_seed", 0)):

@@ -1,4 +1,4 @@
-"""Gaussian inputs labelled by a random network of the student's family; no download.
+"""Synthetic task, no download: Gaussian inputs labelled by a random `student_net`.
 
 Size: 20,000 training and 4,000 test samples by default
 """
@@ -20,9 +20,9 @@ from walkback.nets.archs.student_net import StudentNet
 class Teacher(CatalogSource):
     """Inputs are N(0, I); the label is the argmax of a random `student_net` of its default size.
 
-    The teacher's branches are drawn larger than a student's first ones, so that its depth matters, and its head's bias
-    is set so that every logit averages zero over the training inputs, so that no class is rare. It is run in float64,
-    where rounding does not decide a label.
+    The teacher's branches are initialised larger than a student's, so that its depth matters. Its head's bias is set so
+    that each logit averages zero over the training inputs, so that no class is rare. It is computed in float64, where
+    rounding does not affect labels.
     """
 
     dim: int = 64
@@ -30,9 +30,9 @@ class Teacher(CatalogSource):
     train: int = 20_000
     test: int = 4_000
     branch_std: float = 0.2
-    """Spread of the teacher's W2; PyTorch's default would be 0.05, and a student starts at 0.01."""
+    """Standard deviation of the teacher's W2; PyTorch's default would be 0.05, and a student starts at 0.01."""
     teacher_seed: int = 0
-    """Seed of the teacher and of the samples, apart from the runs' seeds: every run sees the same task."""
+    """Seed of the teacher and of the samples, independent of the runs' seeds: all runs get the same task."""
 
     def __post_init__(self) -> None:
         for name, least in (("dim", 1), ("labels", 2), ("train", 1), ("test", 1), ("teacher_seed", 0)):

@@ -1,4 +1,4 @@
-"""Embedded task of small images, no download: noisy Gaussian prototypes in three colours.
+"""Synthetic task of small images, no download: noisy Gaussian prototypes with three channels.
 
 Size: 1,600 training and 1,024 test images of 3 x 8 x 8 by default, as float numbers
 """
@@ -18,7 +18,7 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class Tiles(CatalogSource):
-    """What `prototypes` is for vectors: a task for networks of patches and convolutions that needs no file."""
+    """The counterpart of `prototypes` for networks that need images, such as convolutions."""
 
     side: int = 8
     prototypes: int = 60
@@ -46,13 +46,13 @@ class Tiles(CatalogSource):
 
     @property
     def is_image(self) -> bool:
-        return False  # Float numbers, used as they are: nothing to normalise, to crop or to flip.
+        return False  # Floats, used unchanged: not normalised, cropped or flipped.
 
     def samples(self, root: Path | None) -> Dataset:
         flat = self._vectors().samples(root)
         train_x, test_x = (x.view(-1, *self.input_shape) for x in (flat.train_x, flat.test_x))
-        found = digest(train_x, flat.train_y, test_x, flat.test_y)
-        return Dataset(train_x, flat.train_y, test_x, flat.test_y, self.labels, digest=found)
+        sha256 = digest(train_x, flat.train_y, test_x, flat.test_y)
+        return Dataset(train_x, flat.train_y, test_x, flat.test_y, self.labels, digest=sha256)
 
     def _vectors(self) -> Prototypes:
         dim = math.prod(self.input_shape)

@@ -1,4 +1,4 @@
-"""The catalog of checks: one file for each, and the file's name is the check's name."""
+"""The catalog of checks: one file each; the file's name is the check's name."""
 
 from walkback.core.catalog import Catalog
 

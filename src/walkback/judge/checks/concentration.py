@@ -1,10 +1,10 @@
-"""Concentration: does one layer carry the whole alignment?
+"""Concentration: does one layer hold most of the alignment?
 
 Formula: kappa = max over l of c_l / sum of c_l, over layers above their null, without layers exact by construction
-Threshold: raised above concentration (0.6) where at least 3 layers were looked at
+Threshold: fails above concentration (0.6) where at least 3 layers were examined
 Mode: 2, low or concentrated credit
 Role: reported beside the verdict; it never decides an edition's verdict
-Misleads: with few layers above their null kappa is large by itself; read the layers' cosines beside it
+Misleads: with few layers above their null kappa is necessarily large; read the layers' cosines as well
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from walkback.judge.thresholds import DiagnosticThresholds
 
 def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     a, limit = q.aggregates, t.concentration
-    looked = a.concentration_layers
+    layers = a.concentration_layers
     flag = partial(
         Flag,
         "concentration",
         "credit concentration",
         threshold=limit,
         side="above",
-        n=looked,
+        n=layers,
         counts="layers",
         decides=False,
     )
     kappa = a.concentration
     if not q.has_credit or kappa.status == "invalid":
         return flag("missing", kappa.reason, invalid=kappa.status == "invalid")
-    if looked < t.concentration_layers:
-        reason = kappa.reason if looked == 0 else f"{looked} layers are too few to call one of them dominant"
+    if layers < t.concentration_layers:
+        reason = kappa.reason if layers == 0 else f"{layers} layers are too few to call one of them dominant"
         return flag("not_informative", reason)
     if not kappa.ok:
         return flag("not_informative" if a.none_above_null else "missing", kappa.reason)
@@ -42,7 +42,7 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     raised = value > limit
     return flag(
         "raised" if raised else "clear",
-        f"layer {layer} holds {value:.0%} of the alignment above the null over {looked} layers"
+        f"layer {layer} holds {value:.0%} of the alignment above the null over {layers} layers"
         + (f" ({kappa.reason})" if kappa.reason else ""),
         value=value,
         layer=layer,

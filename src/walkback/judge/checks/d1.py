@@ -1,9 +1,9 @@
-"""D1, scale stability: does the hidden state grow out of bounds from one layer to the next?
+"""D1, scale stability: does the hidden state grow too much from one layer to the next?
 
 Formula: rho = max over l of |h_{l+1}| / |h_l|; norms are means over samples
-Threshold: raised above h_norm_explosion_ratio (50)
+Threshold: fails above h_norm_explosion_ratio (50)
 Mode: 1a, scale growth
-Misleads: steady growth below 50 per block multiplies up unseen; read the norms of all layers beside it
+Misleads: steady growth below 50 per block multiplies up unnoticed; read the norms of all layers as well
 Alone: reported, not a failure in the edition three; a failure in the edition four
 """
 
@@ -28,7 +28,7 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     known = {index: ratio.known for index, ratio in q.growth.items() if ratio.ok}
     bad = first_bad(q.growth.values())
     block = max(known, key=lambda index: known[index]) if known else None
-    # A ratio above the limit is above it whatever the unknown ones are.
+    # A known ratio above the limit decides, whatever the unknown ones are.
     if block is not None and (known[block] > limit or bad is None):
         rho = known[block]
         raised = rho > limit

@@ -1,10 +1,10 @@
 """D2, reference validity: is the gradient at the deepest state large enough to be compared with?
 
 Formula: |g_L| @128 = mean over samples of |dloss_i/dh_L| / 128
-Threshold: raised under g_norm_floor (1e-7, ten times the clamp of plain cosine functions)
+Threshold: fails under g_norm_floor (1e-7, ten times the clamp of plain cosine functions)
 Mode: 1b, reference collapse
 Misleads: a well fitted network has a small gradient too (see |g_L| / |e|), and a tiny one can have a real direction
-Measured: the float64 replay says whether the direction is real; the clamp is a second, separate question
+Measured: the float64 replay shows whether the direction is real; the clamp is a separate question
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     value = norm.known
     raised = value < floor
     assert q.top_norms is not None
-    said = f"|g_{q.depth}| @{GROUP} = {value:.3g}, {'under' if raised else 'not under'} {floor:g}"
+    text = f"|g_{q.depth}| @{GROUP} = {value:.3g}, {'under' if raised else 'not under'} {floor:g}"
     return flag(
         "raised" if raised else "clear",
-        f"{said}; {_beside(q, raised, floor)}",
+        f"{text}; {_context(q, raised, floor)}",
         value=value,
         interval=mean_interval(q.top_norms / GROUP, t.confidence),
         margin=factor(value, floor),
@@ -40,19 +40,19 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
     )
 
 
-def _beside(q: Quantities, raised: bool, floor: float) -> str:
-    """What was measured about the direction and the clamp, and whether a good fit explains a small gradient."""
+def _context(q: Quantities, raised: bool, floor: float) -> str:
+    """The measured direction and clamp, and whether a good fit explains a small gradient."""
     direction, clamp = q.top.direction, q.top.clamp
-    said = [f"direction {direction.status} ({direction.reason})", f"clamp {clamp.status} ({clamp.reason})"]
+    parts = [f"direction {direction.status} ({direction.reason})", f"clamp {clamp.status} ({clamp.reason})"]
     if raised and direction.status == "valid":
-        said.append("the direction is real although it is small: only code that clamps sees noise")
+        parts.append("the direction is real although it is small: only code that clamps sees noise")
     if q.error_norm.ok and q.grad_over_error.ok:
-        said.append(f"|e| = {q.error_norm:.3g}, |g_{q.depth}| / |e| = {q.grad_over_error:.3g} per sample")
+        parts.append(f"|e| = {q.error_norm:.3g}, |g_{q.depth}| / |e| = {q.grad_over_error:.3g} per sample")
     if raised and q.is_fitted(floor):
-        said.append("the error is small, not the way back from it: a fitted network, no collapse")
+        parts.append("the error is small, not the way back from it: a fitted network, no collapse")
     if q.dtype in ("float16", "torch.float16"):
-        said.append("float16 ends at 6e-8: smaller gradients are zero")
-    return "; ".join(said)
+        parts.append("float16 ends at 6e-8: smaller gradients are zero")
+    return "; ".join(parts)
 
 
 CHECK = check

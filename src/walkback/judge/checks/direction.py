@@ -1,9 +1,9 @@
-"""(c), direction: do all samples pull the deepest state the same way?
+"""Drift (c): do the gradients of all samples push the deepest state in the same direction?
 
 Formula: mean pairwise cosine, over groups of 128 samples, of the normalised group-mean gradients at h_L
-Threshold: raised above stability_drift_ceiling (0.30): drift-dominated
+Threshold: fails above stability_drift_ceiling (0.30): drift-dominated
 Role: names the sub-mode; it never decides a verdict
-Misleads: near zero means sample-specific, which healthy networks are too; it is no proof of health
+Misleads: near zero means sample-specific, as in healthy networks too; it is no proof of health
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`F.cosine_similarity` of gradients with its default eps: each norm is clamped at 1e-8, in float64 too.
 
-Why: torch clamps each norm at eps separately. Two identical gradients of norm s < 1e-8 read (s / 1e-8)^2 instead of
-1, and a large credit against a small reference s reads s / 1e-8 of the truth. Hidden gradients of a mean loss are
-often that small, and casting to double changes nothing, since eps stays.
+Why: torch clamps each norm at eps separately. Two identical gradients of norm s < 1e-8 give (s / 1e-8)^2 instead of
+1, and a large credit against a small reference s gives s / 1e-8 of the true cosine. Hidden gradients of a mean loss are
+often that small, and casting to double changes nothing, because eps stays.
 Instead: compute the cosine in float64 without eps, exclude and count samples whose norm is zero or not finite, and
 report the norms beside it. Passing an eps of 1e-30 or less is enough where float64 is used.
 Pitfall: 2
@@ -13,31 +13,31 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import COSINE_CALL, cosine_instance, is_dtype, is_gradient, number_of
-from walkback.linting.names import argument, name_of
+from walkback.linting.expression_kinds import COSINE_CALL, cosine_module_of, is_dtype, is_gradient, resolve_number
+from walkback.linting.identifier_words import argument, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-_HARMLESS = 1e-12
+_HARMLESS_EPS = 1e-12
 
 
 def find(source: Source) -> Iterator[Hit]:
-    for call in source.all(ast.Call):
-        maker = cosine_instance(source, call)
-        if maker is not None:
-            eps = argument(maker, 1, "eps")
-        elif source.calls(call) == COSINE_CALL:
+    for call in source.nodes(ast.Call):
+        module = cosine_module_of(source, call)
+        if module is not None:
+            eps = argument(module, 1, "eps")
+        elif source.called_name(call) == COSINE_CALL:
             eps = argument(call, 3, "eps")
         else:
             continue
-        value = number_of(source, eps) if eps is not None else 1e-8
-        if value is None or value <= _HARMLESS:
+        value = resolve_number(source, eps) if eps is not None else 1e-8
+        if value is None or value <= _HARMLESS_EPS:
             continue
         sides = [side for side in (argument(call, 0, "x1"), argument(call, 1, "x2")) if side is not None]
         if sides and any(is_gradient(source, side) for side in sides):
-            yield call, f"this cosine of gradients clamps each norm at {value:g}: small gradients read as misaligned"
+            yield call, f"this cosine of gradients clamps each norm at {value:g}: small gradients appear misaligned"
         elif len(sides) == 2 and all(_is_double(source, side) for side in sides):
-            yield call, f"casting to double does not lift the clamp: each norm is still raised to {value:g}"
+            yield call, f"casting to double does not remove the clamp: each norm is still raised to {value:g}"
 
 
 def _is_double(source: Source, node: ast.expr) -> bool:

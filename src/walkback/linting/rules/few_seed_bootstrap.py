@@ -1,6 +1,6 @@
 """A bootstrap over a handful of seeds: from 3 seeds its 95% interval covers about 75%.
 
-Why: resampling three numbers gives ten different samples; the percentile interval cannot reach beyond the smallest
+Why: resampling three numbers gives only ten different samples; the percentile interval cannot reach beyond the smallest
 and largest of them and is far too narrow.
 Instead: a t-interval with ddof = 1 over seeds, paired by seed where methods are compared; or run more seeds.
 Pitfall: 16
@@ -11,46 +11,49 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import is_of_seeds
-from walkback.linting.names import argument, constant, name_of, name_words
+from walkback.linting.expression_kinds import has_value_per_seed
+from walkback.linting.identifier_words import argument, literal_number, name_of, split_identifier
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-_FEW = 10
+_ENOUGH_SEEDS = 10
 
 
 def find(source: Source) -> Iterator[Hit]:
-    for call in source.all(ast.Call):
-        values = _resampled(source, call)
-        if values is None or not is_of_seeds(source, values):
+    for call in source.nodes(ast.Call):
+        values = _resampled_values(source, call)
+        if values is None or not has_value_per_seed(source, values):
             continue
-        count = _count(source, values)
-        if count is not None and count < _FEW:
-            yield call, f"a bootstrap over {count} seeds covers far less than it says: use a t-interval with ddof = 1"
+        count = _seed_count(source, values)
+        if count is not None and count < _ENOUGH_SEEDS:
+            yield call, f"a bootstrap over {count} seeds covers far less than it states: use a t-interval with ddof = 1"
 
 
-def _resampled(source: Source, call: ast.Call) -> ast.expr | None:
-    if source.calls(call) == "scipy.stats.bootstrap":
+def _resampled_values(source: Source, call: ast.Call) -> ast.expr | None:
+    """The values that a call draws from with replacement."""
+    if source.called_name(call) == "scipy.stats.bootstrap":
         data = argument(call, 0, "data")
         return data.elts[0] if isinstance(data, ast.Tuple) and data.elts else data
-    if name_of(call) == "choice" and source.calls(call) != "random.choice":
+    if name_of(call) == "choice" and source.called_name(call) != "random.choice":
         size, replace = argument(call, 1, "size"), argument(call, 2, "replace")
         draws_all = isinstance(size, ast.Call | ast.Tuple)
         without = isinstance(replace, ast.Constant) and replace.value is False
         return call.args[0] if call.args and draws_all and not without else None
-    if source.calls(call) == "random.choices":
+    if source.called_name(call) == "random.choices":
         return argument(call, 0, "population")
     return None
 
 
-def _count(source: Source, values: ast.expr) -> int | None:
-    """How many seeds there are, where the file spells it out."""
+def _seed_count(source: Source, values: ast.expr) -> int | None:
+    """The number of seeds, where the file states it; otherwise None."""
     if isinstance(values, ast.Name):
-        own = [_length(binding.value) for binding in source.bindings(values, values.id)]
-        known = [count for count in own if count]
+        lengths = [_length(binding.value) for binding in source.bindings(values, values.id)]
+        known = [count for count in lengths if count]
         if known:
             return max(known)
-    lists = [node for node in source.all(ast.Assign) if name_words(name_of(node.targets[0])) & {"seed", "seeds"}]
+    lists = [
+        node for node in source.nodes(ast.Assign) if split_identifier(name_of(node.targets[0])) & {"seed", "seeds"}
+    ]
     counts = [count for count in (_length(node.value) for node in lists) if count]
     return max(counts) if counts else None
 
@@ -60,7 +63,7 @@ def _length(value: ast.expr | None) -> int | None:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return len(parts)
         case ast.Call(func=ast.Name(id="range"), args=[stop]):
-            length = constant(stop)
+            length = literal_number(stop)
             return None if length is None else int(length)
         case ast.Call(args=[ast.List(elts=parts), *_]):
             return len(parts)

@@ -1,10 +1,10 @@
 """Gradients measured in float16: values below 6e-8 underflow to zero.
 
 Why: the smallest number of float16 is 6e-8, and hidden gradients of a mean loss are often smaller. Under autocast the
-backward pass runs in the forward pass's dtype, so what is measured is zero or a few coarse steps, and cosines are of
-rounding. Without a loss scale nothing warns.
-Instead: measure with autocast off, in float32 or better float64. bfloat16 keeps float32's range, but only 8 bits of
-it.
+backward pass runs in the forward pass's dtype, so what is measured is zero or a few coarse steps, and cosines are
+rounding error. Without a loss scale there is no warning.
+Instead: measure with autocast off, in float32 or better float64. bfloat16 has float32's range, but only 8 bits
+of precision.
 Pitfall: 3
 """
 
@@ -13,17 +13,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import is_cosine_call, is_dtype, is_gradient, is_norm_call, norm_operand
-from walkback.linting.names import argument, label_words, name_of
+from walkback.linting.expression_kinds import is_cosine_call, is_dtype, is_gradient, is_norm_call, norm_operand
+from walkback.linting.identifier_words import argument, name_of, words_of_name
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-_MODEL = {"model", "net", "network"}
+_MODEL_WORDS = {"model", "net", "network"}
 
 
 def find(source: Source) -> Iterator[Hit]:
     for scope in source.scopes():
-        inside = source.own(scope)
+        inside = source.scope_nodes(scope)
         if not any(_measures_gradient(source, node) for node in inside) or _scales_the_loss(inside):
             continue
         for node in inside:
@@ -32,31 +32,31 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _is_half(source: Source, call: ast.Call) -> bool:
-    called = source.calls(call)
+    called = source.called_name(call)
     if called.startswith("torch.") and called.endswith(".autocast"):
         return _is_half_autocast(source, call, called)
     if not isinstance(call.func, ast.Attribute):
         return False
     owner = call.func.value
-    halves = call.func.attr == "half" or (
-        call.func.attr == "to" and any(is_dtype(source, part, "float16") for part in _given(call))
+    casts_to_half = call.func.attr == "half" or (
+        call.func.attr == "to" and any(is_dtype(source, part, "float16") for part in _arguments(call))
     )
-    return halves and (bool(label_words(owner) & _MODEL) or is_gradient(source, owner))
+    return casts_to_half and (bool(words_of_name(owner) & _MODEL_WORDS) or is_gradient(source, owner))
 
 
 def _is_half_autocast(source: Source, call: ast.Call, called: str) -> bool:
-    old = called == "torch.cuda.amp.autocast"
-    on = argument(call, 0 if old else 2, "enabled")
-    if isinstance(on, ast.Constant) and on.value is False:
+    is_old_api = called == "torch.cuda.amp.autocast"
+    enabled = argument(call, 0 if is_old_api else 2, "enabled")
+    if isinstance(enabled, ast.Constant) and enabled.value is False:
         return False
     dtype = argument(call, 1, "dtype")
-    device = argument(call, None if old else 0, "device_type")
+    device = argument(call, None if is_old_api else 0, "device_type")
     if dtype is not None:
         return is_dtype(source, dtype, "float16")
-    return old or (isinstance(device, ast.Constant) and device.value == "cuda")
+    return is_old_api or (isinstance(device, ast.Constant) and device.value == "cuda")
 
 
-def _given(call: ast.Call) -> list[ast.expr]:
+def _arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
@@ -70,7 +70,7 @@ def _measures_gradient(source: Source, node: ast.AST) -> bool:
 
 
 def _scales_the_loss(inside: list[ast.AST]) -> bool:
-    """With a GradScaler the loss is lifted out of the underflow."""
+    """Whether a GradScaler is used: it scales the loss so that gradients do not underflow."""
     return any(isinstance(node, ast.Call) and name_of(node) in ("scale", "unscale_", "GradScaler") for node in inside)
 
 

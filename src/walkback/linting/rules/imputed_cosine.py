@@ -1,4 +1,4 @@
-"""A constant stands in for a cosine that is undefined or below a floor.
+"""A constant replaces a cosine that is undefined or below a floor.
 
 Why: a published tool sets the cosine to 1.0 wherever gradients are under 1e-8; scaling the loss by 1e-6 then turns
 every alignment into 1.0. Zeros are no better: they pull the mean towards "no alignment" by the share of dead samples.
@@ -11,79 +11,90 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import is_cosine, is_norm
-from walkback.linting.names import COSINE_WORDS, NOT_A_COSINE, argument, constant, name_of, name_words
+from walkback.linting.expression_kinds import is_cosine, is_norm
+from walkback.linting.identifier_words import (
+    COSINE_WORDS,
+    NOT_COSINE_WORDS,
+    argument,
+    literal_number,
+    name_of,
+    split_identifier,
+)
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-FILLS = {"torch.ones_like": 1.0, "torch.zeros_like": 0.0, "numpy.ones_like": 1.0, "numpy.zeros_like": 0.0}
-WRAPS = {"torch.tensor", "torch.as_tensor", "numpy.array"}
+FILL_VALUES = {"torch.ones_like": 1.0, "torch.zeros_like": 0.0, "numpy.ones_like": 1.0, "numpy.zeros_like": 0.0}
+TENSOR_CALLS = {"torch.tensor", "torch.as_tensor", "numpy.array"}
 
 
 def find(source: Source) -> Iterator[Hit]:
-    for node in source.all(ast.AST):
-        value = _imputed(source, node)
+    for node in source.nodes(ast.AST):
+        value = _imputed_value(source, node)
         if value is not None and isinstance(node, ast.expr | ast.stmt):
             yield node, f"an undefined cosine is replaced by {value:g}: exclude and count it instead"
 
 
-def _imputed(source: Source, node: ast.AST) -> float | None:
+def _imputed_value(source: Source, node: ast.AST) -> float | None:
     match node:
-        case ast.Call(args=[_, one, other]) if source.calls(node) in ("torch.where", "numpy.where"):
-            return _either(source, one, other)
-        case ast.Call(args=[values, *_]) if source.calls(node) in ("torch.nan_to_num", "numpy.nan_to_num"):
-            return _filled(node, 1) if is_cosine(source, values) else None
-        case ast.Call(func=ast.Attribute(value=values, attr="nan_to_num" | "nan_to_num_")) if not source.calls(node):
-            return _filled(node, 0) if is_cosine(source, values) else None
+        case ast.Call(args=[_, one, other]) if source.called_name(node) in ("torch.where", "numpy.where"):
+            return _constant_beside_cosine(source, one, other)
+        case ast.Call(args=[values, *_]) if source.called_name(node) in ("torch.nan_to_num", "numpy.nan_to_num"):
+            return _nan_value(node, 1) if is_cosine(source, values) else None
+        case ast.Call(func=ast.Attribute(value=values, attr="nan_to_num" | "nan_to_num_")) if not source.called_name(
+            node
+        ):
+            return _nan_value(node, 0) if is_cosine(source, values) else None
         case ast.Call(func=ast.Attribute(value=values, attr="masked_fill" | "masked_fill_"), args=[_, fill]):
-            return _fill(source, fill) if is_cosine(source, values) else None
+            return _zero_or_one(source, fill) if is_cosine(source, values) else None
         case ast.Assign(targets=[ast.Subscript(value=values, slice=index)], value=fill) if _is_mask(index):
-            return _fill(source, fill) if is_cosine(source, values) else None
-        case ast.IfExp(test=test, body=one, orelse=other) if _is_about_a_norm(source, test):
-            return _either(source, one, other)
-        case ast.If(test=test, body=[ast.Return(value=ast.expr() as fill)]) if _is_about_a_norm(source, test):
-            return _fill(source, fill) if _in_cosine_function(source, node) else None
+            return _zero_or_one(source, fill) if is_cosine(source, values) else None
+        case ast.IfExp(test=test, body=one, orelse=other) if _compares_a_norm(source, test):
+            return _constant_beside_cosine(source, one, other)
+        case ast.If(test=test, body=[ast.Return(value=ast.expr() as fill)]) if _compares_a_norm(source, test):
+            return _zero_or_one(source, fill) if _in_cosine_function(source, node) else None
     return None
 
 
-def _either(source: Source, one: ast.expr, other: ast.expr) -> float | None:
+def _constant_beside_cosine(source: Source, one: ast.expr, other: ast.expr) -> float | None:
+    """0 or 1 where one of two alternatives is that constant and the other is a cosine."""
     for fill, values in ((one, other), (other, one)):
-        value = _fill(source, fill)
+        value = _zero_or_one(source, fill)
         if value is not None and (is_cosine(source, values) or _is_cosine_by_hand(source, values)):
             return value
     return None
 
 
-def _fill(source: Source, node: ast.expr) -> float | None:
-    """0 or 1, spelt out or as a tensor of them."""
+def _zero_or_one(source: Source, node: ast.expr) -> float | None:
+    """0 or 1, as a literal or as a tensor filled with it; None for other values."""
     if isinstance(node, ast.Call):
-        called = source.calls(node)
-        if called in WRAPS and node.args:
-            return _fill(source, node.args[0])
-        return FILLS.get(called)
-    value = constant(node)
+        called = source.called_name(node)
+        if called in TENSOR_CALLS and node.args:
+            return _zero_or_one(source, node.args[0])
+        return FILL_VALUES.get(called)
+    value = literal_number(node)
     return value if value in (0.0, 1.0) else None
 
 
-def _filled(call: ast.Call, index: int) -> float | None:
+def _nan_value(call: ast.Call, index: int) -> float | None:
+    """The value that `nan_to_num` puts in place of NaN."""
     nan = argument(call, index, "nan")
-    return 0.0 if nan is None else constant(nan)
+    return 0.0 if nan is None else literal_number(nan)
 
 
 def _is_mask(index: ast.expr) -> bool:
-    """A comparison or a name that says it selects; `cos[i] = 1` sets one entry and may mean anything."""
+    """Whether an index is a comparison or named like a mask; `cos[i] = 1` sets one entry and can mean anything."""
     return isinstance(index, ast.Compare) or bool(
-        name_words(name_of(index)) & {"mask", "bad", "small", "zero", "invalid", "isnan"}
+        split_identifier(name_of(index)) & {"mask", "bad", "small", "zero", "invalid", "isnan"}
     )
 
 
-def _is_about_a_norm(source: Source, test: ast.expr) -> bool:
+def _compares_a_norm(source: Source, test: ast.expr) -> bool:
     compares = [node for node in ast.walk(test) if isinstance(node, ast.Compare)]
     return any(is_norm(source, side) for c in compares for side in (c.left, *c.comparators))
 
 
 def _is_cosine_by_hand(source: Source, node: ast.expr) -> bool:
-    """dot / (norm * norm)."""
+    """Whether an expression is dot / (norm * norm)."""
     match node:
         case ast.BinOp(op=ast.Div(), right=ast.BinOp(op=ast.Mult(), left=left, right=right)):
             return is_norm(source, left) and is_norm(source, right)
@@ -91,8 +102,8 @@ def _is_cosine_by_hand(source: Source, node: ast.expr) -> bool:
 
 
 def _in_cosine_function(source: Source, node: ast.AST) -> bool:
-    named = name_words(getattr(source.scope(node), "name", ""))
-    return bool(named & COSINE_WORDS) and not named & NOT_A_COSINE
+    named = split_identifier(getattr(source.enclosing_scope(node), "name", ""))
+    return bool(named & COSINE_WORDS) and not named & NOT_COSINE_WORDS
 
 
 RULE = Rule.of("WB009", __doc__, find)

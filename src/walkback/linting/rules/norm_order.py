@@ -1,9 +1,9 @@
 """`x.norm(-1)` is the L(-1) "norm" of the whole tensor, not a norm over the last axis.
 
 Why: the first argument of a norm is its order p. With p = -1 the result is one number, 1 / sum(1 / |x|), dominated by
-the smallest entry; it broadcasts without an error and no gradient norm or cosine made of it means anything.
+the smallest entry; it broadcasts without an error and every gradient norm or cosine computed from it is wrong.
 Instead: name the axis: `x.norm(dim=-1)`, `torch.linalg.vector_norm(x, dim=-1)`, `np.linalg.norm(x, axis=-1)`. Where
-the order -1 is meant, name that: `p=-1`, `ord=-1`.
+the order -1 is intended, name it: `p=-1`, `ord=-1`.
 Pitfall: 1
 """
 
@@ -12,23 +12,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.meaning import NORM_CALLS
-from walkback.linting.names import constant, name_of
+from walkback.linting.expression_kinds import NORM_CALLS
+from walkback.linting.identifier_words import literal_number, name_of
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 
 def find(source: Source) -> Iterator[Hit]:
-    for call in source.all(ast.Call):
-        if source.calls(call) in NORM_CALLS:
+    for call in source.nodes(ast.Call):
+        if source.called_name(call) in NORM_CALLS:
             order = call.args[1:2]
-        elif name_of(call) == "norm" and isinstance(call.func, ast.Attribute) and not source.calls(call):
+        elif name_of(call) == "norm" and isinstance(call.func, ast.Attribute) and not source.called_name(call):
             order = call.args[:1]
         else:
             continue
-        value = constant(order[0]) if order else None
+        value = literal_number(order[0]) if order else None
         if value in (-1.0, -2.0):
-            yield call, f"{value:.0f} is the order of this norm, not the axis: say dim={value:.0f}"
+            yield call, f"{value:.0f} is the order of this norm, not the axis: write dim={value:.0f}"
 
 
 RULE = Rule.of("WB001", __doc__, find)

@@ -11,26 +11,26 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.names import HELD_OUT, argument, name_of, name_words
+from walkback.linting.identifier_words import HELD_OUT_WORDS, argument, name_of, split_identifier
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-SETS = {"data", "dataset", "set", "loader", "dataloader", "split", "ds", "dl"}
+DATA_WORDS = {"data", "dataset", "set", "loader", "dataloader", "split", "ds", "dl"}
 
 
 def find(source: Source) -> Iterator[Hit]:
     for scope in source.scopes():
-        made = [
-            (node, name_words(name_of(node.targets[0])), node.value)
-            for node in source.own(scope)
+        assigned = [
+            (node, split_identifier(name_of(node.targets[0])), node.value)
+            for node in source.scope_nodes(scope)
             if isinstance(node, ast.Assign)
         ]
-        tests = {ast.dump(value) for _, name, value in made if "test" in name}
-        for node, name, value in made:
-            if not name & HELD_OUT or "test" in name:
+        tests = {ast.dump(value) for _, name, value in assigned if "test" in name}
+        for node, name, value in assigned:
+            if not name & HELD_OUT_WORDS or "test" in name:
                 continue
-            aliased = isinstance(value, ast.Name | ast.Attribute) and {"test"} < name_words(name_of(value))
-            if aliased and name & SETS and name_words(name_of(value)) & SETS:
+            aliased = isinstance(value, ast.Name | ast.Attribute) and {"test"} < split_identifier(name_of(value))
+            if aliased and name & DATA_WORDS and split_identifier(name_of(value)) & DATA_WORDS:
                 yield node, f"{name_of(node.targets[0])} is the test data under another name"
             elif ast.dump(value) in tests and _reads_a_split(source, value):
                 yield (
@@ -40,11 +40,11 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _reads_a_split(source: Source, value: ast.expr) -> bool:
-    """A call that reads stored data; a call that draws or splits may give different samples each time."""
+    """Whether a call reads stored data; a call that draws or splits may give different samples each time."""
     if not isinstance(value, ast.Call):
         return False
     split = argument(value, None, "train", "split")
-    return source.calls(value).startswith("torchvision.datasets.") or isinstance(split, ast.Constant)
+    return source.called_name(value).startswith("torchvision.datasets.") or isinstance(split, ast.Constant)
 
 
 RULE = Rule.of("WB021", __doc__, find)

@@ -22,7 +22,7 @@ class ResMLP(Network):
     d: int = 256
     terminal_norm: bool = True
     w2_std: float | None = 0.01
-    """W2 starts as N(0, w2_std²) with bias zero; `none` starts it as the other Linears, at PyTorch's default."""
+    """W2 is initialised as N(0, w2_std²) with bias zero; with `none`, at PyTorch's default as the other Linears."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

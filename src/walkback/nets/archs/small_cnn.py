@@ -25,8 +25,8 @@ _NORMS = ("bn1", "bn2")
 class SmallCNN(Network):
     """Stem: a 3x3 convolution of stride 2 with bias, to `width` channels. All layers start at PyTorch's default.
 
-    In training the norms use the statistics of the batch. Otherwise they use the leaves `mean` and `var`, which are
-    taken from training data by the drivers and belong to no optimiser.
+    In training the norms use batch statistics. Otherwise they use the leaves `mean` and `var`, which the drivers
+    compute from training data and no optimiser updates.
     """
 
     width: int = 64
@@ -51,7 +51,7 @@ class SmallCNN(Network):
         return tuple(f"{norm}.{name}" for norm in norms for name in ("mean", "var"))
 
     def in_training(self) -> SmallCNN:
-        return _Training(**{f.name: getattr(self, f.name) for f in fields(self)})
+        return _SmallCNNInTraining(**{f.name: getattr(self, f.name) for f in fields(self)})
 
     def init(self, generator: Generator) -> Leaves:
         leaves = named(layers.conv(self.input_shape[0], self.width, 3, generator), "stem")
@@ -66,14 +66,14 @@ class SmallCNN(Network):
         return F.conv2d(x, leaves["weight"], leaves["bias"], stride=2, padding=1)
 
     def branch(self, leaves: Leaves, h: Tensor, linear: Linear = plain_linear) -> Tensor:
-        z = self._half(leaves, "1", self._norm(part(leaves, "bn1"), h))
-        return self._half(leaves, "2", self._norm(part(leaves, "bn2"), z))
+        z = self._relu_conv(leaves, "1", self._norm(part(leaves, "bn1"), h))
+        return self._relu_conv(leaves, "2", self._norm(part(leaves, "bn2"), z))
 
-    def _half(self, leaves: Leaves, which: str, z: Tensor) -> Tensor:
+    def _relu_conv(self, leaves: Leaves, which: str, z: Tensor) -> Tensor:
         return F.conv2d(F.relu(z), leaves[f"conv{which}.weight"], padding=1)
 
     def _norm(self, leaves: Leaves, z: Tensor) -> Tensor:
-        return _normalise(leaves, z - _spread(leaves["mean"]), leaves["var"])
+        return _normalise(leaves, z - _per_channel(leaves["mean"]), leaves["var"])
 
     def head(self, leaves: Leaves, h: Tensor) -> Tensor:
         return F.linear(h.mean((-2, -1)), leaves["weight"], leaves["bias"])
@@ -85,37 +85,38 @@ class SmallCNN(Network):
             leaves, z = part(params, f"blocks.{block}"), h
             for index, norm in enumerate(_NORMS, start=1):
                 found |= named(_moments(z), f"blocks.{block}.{norm}")
-                z = self._half(leaves, str(index), _by_batch(part(leaves, norm), z))
+                z = self._relu_conv(leaves, str(index), _batch_norm(part(leaves, norm), z))
             h = h + z
         return found
 
 
-class _Training(SmallCNN):
-    """The same network with its norms by the batch: each sample's output depends on its neighbours."""
+class _SmallCNNInTraining(SmallCNN):
+    """The same network with batch statistics in its norms: a sample's output depends on the rest of its batch."""
 
     def _norm(self, leaves: Leaves, z: Tensor) -> Tensor:
-        return _by_batch(leaves, z)
+        return _batch_norm(leaves, z)
 
 
-def _spread(values: Tensor) -> Tensor:
-    """Per-channel values [c], to be combined with maps [n, c, h, w]."""
+def _per_channel(values: Tensor) -> Tensor:
+    """Reshape per-channel values [c] to broadcast with maps [n, c, h, w]."""
     return values[:, None, None]
 
 
-def _by_batch(leaves: Leaves, z: Tensor) -> Tensor:
+def _batch_norm(leaves: Leaves, z: Tensor) -> Tensor:
+    """Normalise by the mean and variance of this batch."""
     centred = z - z.mean((0, 2, 3), keepdim=True)
     return _normalise(leaves, centred, centred.square().mean((0, 2, 3)))
 
 
 def _normalise(leaves: Leaves, centred: Tensor, var: Tensor) -> Tensor:
-    return centred * _spread((var + _EPS).rsqrt() * leaves["weight"]) + _spread(leaves["bias"])
+    return centred * _per_channel((var + _EPS).rsqrt() * leaves["weight"]) + _per_channel(leaves["bias"])
 
 
 def _moments(z: Tensor) -> Leaves:
-    """Mean and unbiased variance of each channel: what PyTorch's BatchNorm puts into its running statistics."""
+    """Mean and unbiased variance of each channel, as in the running statistics of PyTorch's BatchNorm."""
     mean = z.mean((0, 2, 3))
     count = z[:, 0].numel()
-    return {"mean": mean, "var": (z - _spread(mean)).square().sum((0, 2, 3)) / max(count - 1, 1)}
+    return {"mean": mean, "var": (z - _per_channel(mean)).square().sum((0, 2, 3)) / max(count - 1, 1)}
 
 
 ARCH = SmallCNN

@@ -1,4 +1,4 @@
-"""Residual MLP without any norm, the student of the `teacher` task.
+"""Residual MLP without norms, the student of the `teacher` task.
 
 Block: f(h) = W2 GELU(W1 h), W1 and W2 of size d x d with bias; W2 starts small
 Head: Linear
@@ -19,7 +19,7 @@ from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
 
 @dataclass(frozen=True)
 class StudentNet(Network):
-    """Initial values as in `resmlp`: W2 from N(0, w2_std^2) with bias zero, the other Linears PyTorch's default."""
+    """Initialised as `resmlp`: W2 from N(0, w2_std^2) with bias zero, the other Linears at PyTorch's default."""
 
     d: int = 128
     w2_std: float = 0.01

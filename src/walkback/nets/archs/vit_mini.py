@@ -18,14 +18,16 @@ from walkback.nets import layers
 from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
 
 POSITION_STD = 0.02
+"""Standard deviation of the initial cls token and positions."""
 
 
 @dataclass(frozen=True)
 class ViTMini(Network):
-    """Linears start at PyTorch's default, cls token and positions from N(0, 0.02^2).
+    """Linears are initialised at PyTorch's default, cls token and positions from N(0, 0.02^2).
 
-    The patches have learned positions `stem.pos`. The cls token has none apart: it is the same vector for every sample,
-    so its position is part of `stem.cls`, and what trains cls alone leaves `stem.patch` and `stem.pos` untouched.
+    The patches have learned positions `stem.pos`. The cls token has no separate position: it is the same vector for
+    every sample, so its position is part of `stem.cls`. A rule whose credit reaches cls only trains neither
+    `stem.patch` nor `stem.pos`.
     """
 
     d: int = 128
@@ -85,7 +87,7 @@ class ViTMini(Network):
     def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
         channels, height, width = self.input_shape
         p = self.patch
-        # [n, c, rows, p, columns, p] -> [n, rows * columns, c * p * p]: a convolution of stride p, as one product.
+        # [n, c, rows, p, columns, p] -> [n, rows * columns, c * p * p]: a convolution of stride p as one product.
         cut = x.reshape(-1, channels, height // p, p, width // p, p).permute(0, 2, 4, 1, 3, 5)
         pixels = cut.reshape(-1, self._patches, channels * p * p)
         patches = F.linear(pixels, leaves["patch.weight"], leaves["patch.bias"]) + leaves["pos"]
@@ -102,7 +104,7 @@ class ViTMini(Network):
         return u + apply("fc2", F.gelu(apply("fc1", norm("norm2", h + u))))
 
     def _attend(self, qkv: Tensor) -> Tensor:
-        """Softmax attention of [n, tokens, 3 d], written out: torch's fused one cannot be vmapped on every device."""
+        """Softmax attention of [n, tokens, 3 d]; torch's fused version cannot be vmapped on every device."""
         size = self.d // self.heads
         q, k, v = qkv.reshape(*qkv.shape[:-1], 3, self.heads, size).permute(2, 0, 3, 1, 4).unbind(0)
         weights = ((q * size**-0.5) @ k.mT).softmax(-1)

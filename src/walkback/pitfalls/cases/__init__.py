@@ -1,1 +1,1 @@
-"""The catalog of pitfalls: one file for each; its docstring says what is wrong, what is right, and by how much."""
+"""The catalog of pitfalls, one file each; its docstring has the wrong way, the right way and the size of the error."""

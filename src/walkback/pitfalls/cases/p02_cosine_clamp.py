@@ -1,4 +1,4 @@
-"""`F.cosine_similarity` clamps each norm at 1e-8: small gradients look unaligned, and casting to double keeps that.
+"""`F.cosine_similarity` clamps each norm at 1e-8: small gradients look unaligned, and casting to double does not help.
 
 Wrong: F.cosine_similarity of a gradient of length 1e-9 with itself, in float64
 Right: divide by the norms without any epsilon

@@ -2,7 +2,7 @@
 
 Wrong: where the feedback file is missing, use the gradient as the credit: cos(BP, BP)
 Right: no credit, an inconclusive verdict, and the name of the missing file
-Size: at least 0.4 in cosine above what the lost feedback really gave
+Size: at least 0.4 in cosine above the value with the original feedback
 Linter: WB007, WB008, WB017, WB019
 """
 
@@ -17,9 +17,9 @@ from walkback.auditing.diagnose_runs import diagnose_run
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport
-from walkback.measure.subject import FrozenPass, OwnSubject
+from walkback.measure.subject import FrozenPass, NetworkSubject
 from walkback.measure.vectors import as_rows, cosines
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 from walkback.runs import store
 from walkback.runs import train_runs as runs
@@ -27,32 +27,34 @@ from walkback.runs.run_index import RunIndex
 
 
 def run() -> PitfallOutcome:
-    resolved = small.resolved("dfa", epochs=1)
+    resolved = small_networks.resolved("dfa", epochs=1)
     with tempfile.TemporaryDirectory() as folder:
-        runs.train_configs(
-            [resolved.config], runs.TrainOptions(Path(folder), device="cpu", driver="single"), runs.ProgressListener()
+        runs.train_resolved(
+            [resolved], runs.TrainOptions(Path(folder), device="cpu", driver="single"), runs.ProgressListener()
         )
         path = Path(folder) / resolved.name
-        true = _diagnosed(path).quantities.aggregates.deep_mean.known
+        true = _diagnose(path).quantities.aggregates.deep_mean.known
         (path / store.RULE).unlink()
-        report = _diagnosed(path)
+        report = _diagnose(path)
         leaves = {name: torch.from_numpy(leaf) for name, leaf in store.open_run(path, (store.RULE,)).model().items()}
-        subject = OwnSubject(resolved.net, leaves)
-        seen = subject.run(*small.samples())
-        wrong = cosines(as_rows(_careless_credit(path, seen)[1]), as_rows(seen.reference[1])).mean().item()
+        subject = NetworkSubject(resolved.net, leaves)
+        frozen_pass = subject.run(*small_networks.samples())
+        wrong = (
+            cosines(as_rows(_careless_credit(path, frozen_pass)[1]), as_rows(frozen_pass.reference[1])).mean().item()
+        )
     right = f"{report.verdict}: {'; '.join(report.reasons)}"
-    return PitfallOutcome(wrong, right, wrong - true, "in cosine", 0.4, f"with the feedback that was lost: {true:.3f}")
+    return PitfallOutcome(wrong, right, wrong - true, "in cosine", 0.4, f"with the original feedback: {true:.3f}")
 
 
-def _diagnosed(path: Path) -> DiagnosticReport:
+def _diagnose(path: Path) -> DiagnosticReport:
     run = store.open_run(path, without=(store.RULE,))
-    return diagnose_run(run, JudgeOptions(), RunMeasurer(None, small.CPU), RunIndex(path.parent))
+    return diagnose_run(run, JudgeOptions(), RunMeasurer(None, small_networks.CPU), RunIndex(path.parent))
 
 
-def _careless_credit(path: Path, seen: FrozenPass) -> list[torch.Tensor]:
-    """What such scripts do."""
+def _careless_credit(path: Path, frozen_pass: FrozenPass) -> list[torch.Tensor]:
+    """The credit, or without the feedback file the reference gradient, as careless scripts do."""
     if not (path / store.RULE).exists():
-        return list(seen.reference)
+        return list(frozen_pass.reference)
     feedback = store.open_run(path).rule_state()
-    assert seen.error is not None
-    return [seen.error @ torch.from_numpy(feedback[f"B.{layer}"]) for layer in range(len(seen.states))]
+    assert frozen_pass.error is not None
+    return [frozen_pass.error @ torch.from_numpy(feedback[f"B.{layer}"]) for layer in range(len(frozen_pass.states))]

@@ -12,26 +12,30 @@ import torch
 
 from walkback.core.measurements import GROUP
 from walkback.core.random_streams import generator
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.measure.vectors import as_rows, cosines
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 
 JITTER = 0.2
-"""Noise added to the inputs, as an augmentation would."""
+"""Noise added to the inputs, in place of an augmentation."""
 
 
 def run() -> PitfallOutcome:
-    trained = small.trained("bp")
-    subject = OwnSubject(trained.net, trained.params, trained.resolved.rule)
-    x, y = small.samples()
-    seen, other = subject.run(x[:GROUP], y[:GROUP]), subject.run(x[GROUP : 2 * GROUP], y[GROUP : 2 * GROUP])
+    trained = small_networks.trained("bp")
+    subject = NetworkSubject(trained.net, trained.params, trained.resolved.rule)
+    x, y = small_networks.samples()
+    frozen_pass, other_batch = (
+        subject.run(x[:GROUP], y[:GROUP]),
+        subject.run(x[GROUP : 2 * GROUP], y[GROUP : 2 * GROUP]),
+    )
     noise = JITTER * torch.randn(GROUP, x.shape[1], generator=generator(0, "jitter"), dtype=x.dtype)
-    moved = subject.run(x[:GROUP] + noise, y[:GROUP])
-    credit = subject.credit(seen)
+    augmented_pass = subject.run(x[:GROUP] + noise, y[:GROUP])
+    credit = subject.credit(frozen_pass)
     assert credit is not None
     right, wrong, augmented = (
-        cosines(as_rows(credit[0]), as_rows(each.reference[0])).mean().item() for each in (seen, other, moved)
+        cosines(as_rows(credit[0]), as_rows(each.reference[0])).mean().item()
+        for each in (frozen_pass, other_batch, augmented_pass)
     )
-    note = f"the same samples augmented once more: {augmented:.3f}"
+    note = f"the same samples with another augmentation: {augmented:.3f}"
     return PitfallOutcome(wrong, right, right - wrong, "in cosine", 0.7, note)

@@ -1,25 +1,27 @@
-"""An intervention without its null control: what helps the frozen shell as well says nothing about trained depth.
+"""An intervention without a control: a gain that the frozen baseline has too is not due to trained depth.
 
-Wrong: credit the whole gain in accuracy from a ten times larger learning rate to better credit for the blocks
-Right: less what the same change gives the method's shell, whose blocks are frozen
-Size: at least 5 pp of the gain are the shell's
+Wrong: attribute the whole gain in accuracy from a ten times larger learning rate to better credit for the blocks
+Right: the gain minus that of the method's frozen baseline under the same change
+Size: at least 5 pp of the gain occur in the frozen baseline too
 Linter: none
 """
 
 from __future__ import annotations
 
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 
-BEFORE, AFTER = 1e-3, 1e-2
+LR_BEFORE, LR_AFTER = 1e-3, 1e-2
 
 
 def run() -> PitfallOutcome:
-    wrong, control = _gain(small.EXPLODED), _gain(f"{small.EXPLODED},shell=method")
-    note = f"the shell gains {control:+.1f} pp"
+    wrong, control = _gain(small_networks.EXPLODING_DFA), _gain(f"{small_networks.EXPLODING_DFA},shell=method")
+    note = f"the frozen baseline gains {control:+.1f} pp"
     return PitfallOutcome(f"{wrong:+.1f} pp", f"{wrong - control:+.1f} pp", control, "pp", 5.0, note)
 
 
 def _gain(method: str) -> float:
-    """In percentage points of test accuracy."""
-    return 100 * (small.trained(method, lr=AFTER).accuracy - small.trained(method, lr=BEFORE).accuracy)
+    """The gain in test accuracy from the larger learning rate, in percentage points."""
+    return 100 * (
+        small_networks.trained(method, lr=LR_AFTER).accuracy - small_networks.trained(method, lr=LR_BEFORE).accuracy
+    )

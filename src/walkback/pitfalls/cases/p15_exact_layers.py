@@ -8,13 +8,15 @@ Linter: WB005
 
 from __future__ import annotations
 
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 
 
 def run() -> PitfallOutcome:
-    resolved = small.resolved("fa")
-    untrained = small.Trained(resolved, resolved.params(), resolved.state(), accuracy=0.0)
-    found = untrained.quantities.aggregates
-    wrong, right = found.deep_mean_papers.known, found.deep_mean.known
-    return PitfallOutcome(wrong, right, wrong - right, "in cosine", 0.2, f"{small.DEPTH} blocks, before the first step")
+    resolved = small_networks.resolved("fa")
+    untrained = small_networks.Trained(resolved, resolved.params(), resolved.state(), accuracy=0.0)
+    aggregates = untrained.quantities.aggregates
+    wrong, right = aggregates.deep_mean_papers.known, aggregates.deep_mean.known
+    return PitfallOutcome(
+        wrong, right, wrong - right, "in cosine", 0.2, f"{small_networks.DEPTH} blocks, before the first step"
+    )

@@ -2,7 +2,7 @@
 
 Wrong: the 95% percentile bootstrap of three seeds; how often it covers the true mean
 Right: the t-interval with ddof = 1
-Size: at least 0.15 of coverage missing from an interval that says 95%
+Size: at least 0.15 of coverage missing from a nominal 95% interval
 Linter: WB004, WB020
 """
 
@@ -23,7 +23,7 @@ _SEEDS, TABLES = 3, 20_000
 
 def run() -> PitfallOutcome:
     draws = np.random.default_rng(0).standard_normal((TABLES, _SEEDS))
-    # All 27 resamples instead of a random choice of them: the bootstrap without its own noise.
+    # All 27 resamples instead of random ones: the bootstrap without sampling noise.
     resamples = np.array(list(itertools.product(range(_SEEDS), repeat=_SEEDS)))
     means = draws[:, resamples].mean(-1)
     wrong = _coverage(np.quantile(means, [0.025, 0.975], axis=1, method="inverted_cdf").T)
@@ -36,5 +36,5 @@ def run() -> PitfallOutcome:
 
 
 def _coverage(intervals: Array) -> float:
-    """Share of intervals [tables, 2] that hold the true mean, 0."""
+    """The share of intervals [tables, 2] that contain the true mean, 0."""
     return float(((intervals[:, 0] <= 0) & (intervals[:, 1] >= 0)).mean())

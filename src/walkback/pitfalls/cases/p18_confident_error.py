@@ -1,4 +1,4 @@
-"""`p_y - 1` on confident samples: the error loses its digits, and with them its direction.
+"""`p_y - 1` on confident samples: the error loses its significant digits, and with them its direction.
 
 Wrong: softmax minus one-hot in float32; the cosine of that error with the true one
 Right: the label's entry as minus the sum of the others

@@ -1,6 +1,6 @@
 """TF32 in the reference: ten-bit products make the gradient hundreds of times less exact than float32's.
 
-Wrong: the relative error of the gradient at h_0 when products of matrices are taken in TF32
+Wrong: the relative error of the gradient at h_0 when matrix products are computed in TF32
 Right: the same with TF32 off, as walkback sets it
 Size: at least 100 x larger error
 Linter: WB012
@@ -20,24 +20,27 @@ from walkback.credit.rule import transport
 from walkback.credit.trace import trace
 from walkback.measure.vectors import as_rows, norms
 from walkback.nets.network import Leaves, plain_linear
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 from walkback.training.driver import set_exact_arithmetic
 
 
 def run() -> PitfallOutcome:
-    trained = small.trained("bp")
+    trained = small_networks.trained("bp")
     if torch.cuda.is_available():
-        device, note = torch.device("cuda"), "on this GPU, by its own switch"
+        device, note = torch.device("cuda"), "on this GPU, with its TF32 switch"
         set_exact_arithmetic(device)
         with _tf32(True):
             coarse = _gradient(trained.params, torch.float32, device)
     else:
-        device, note = small.CPU, "TF32 emulated in the blocks: factors rounded to 10 bits of mantissa, sums in float32"
+        device, note = (
+            small_networks.CPU,
+            "TF32 emulated in the blocks: factors rounded to 10 bits of mantissa, sums in float32",
+        )
         coarse = _gradient(trained.params, torch.float32, device, rounded_linear)
     with _tf32(False):
         fine = _gradient(trained.params, torch.float32, device)
-    true = _gradient(trained.params, torch.float64, small.CPU)
+    true = _gradient(trained.params, torch.float64, small_networks.CPU)
     wrong, right = (_relative_error(each, true) for each in (coarse, fine))
     return PitfallOutcome(wrong, right, wrong / right, "x", 100.0, note)
 
@@ -49,7 +52,7 @@ def to_tf32(x: Tensor) -> Tensor:
 
 
 class _RoundedLinear(torch.autograd.Function):
-    """A Linear whose three products take factors in TF32."""
+    """A Linear layer whose three matrix products round their factors to TF32."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -67,25 +70,28 @@ class _RoundedLinear(torch.autograd.Function):
 
 
 def rounded_linear(_name: str, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    made: Tensor = _RoundedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return made
+    """A Linear layer in emulated TF32, in the form that `trace` takes."""
+    output: Tensor = _RoundedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return output
 
 
 def _gradient(params: Leaves, dtype: torch.dtype, device: torch.device, linear: Any = plain_linear) -> Tensor:
-    """Backprop's gradient at h_0, each sample's own."""
-    net = small.trained("bp").net
-    x, y = small.samples(dtype)
-    moved = {name: leaf.to(device, dtype) for name, leaf in params.items()}
-    seen = trace(net, moved, x.to(device), y.to(device), [linear] * net.depth, with_input=True)
-    return transport(seen)[0].cpu()
+    """Backprop's gradient at h_0, one per sample."""
+    net = small_networks.trained("bp").net
+    x, y = small_networks.samples(dtype)
+    on_device = {name: leaf.to(device, dtype) for name, leaf in params.items()}
+    traced = trace(net, on_device, x.to(device), y.to(device), [linear] * net.depth, with_input=True)
+    return transport(traced)[0].cpu()
 
 
 def _relative_error(gradient: Tensor, true: Tensor) -> float:
+    """The median over samples."""
     return (norms(as_rows(gradient) - as_rows(true)) / norms(as_rows(true))).median().item()
 
 
 @contextmanager
 def _tf32(on: bool) -> Iterator[None]:
+    """Set the GPU's TF32 switch within the block."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = on
     try:

@@ -1,8 +1,8 @@
-"""With per-Linear feedback the skip carries the cosine: random feedback in the branches looks aligned.
+"""With per-Linear feedback the skip path dominates the cosine: random feedback in the branches looks aligned.
 
-Wrong: the cosine at h_0 of credit whose branches send it back through random matrices
-Right: the same of what the branches added: credit and gradient, each less what the skip alone brings
-Size: at least 0.2 in cosine that random feedback did not earn
+Wrong: the cosine at h_0 of credit that passes through random matrices in the branches
+Right: the same of the branches' part: credit and gradient, each minus the part from the skip path alone
+Size: at least 0.2 in cosine that is not due to the feedback
 Linter: none
 """
 
@@ -16,7 +16,7 @@ from walkback.credit.perlinear import feedback_linear
 from walkback.credit.rule import Credits, transport
 from walkback.credit.trace import trace
 from walkback.measure.vectors import as_rows, cosines
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 
 
@@ -30,8 +30,8 @@ def run() -> PitfallOutcome:
 
 
 def _credits(feedback: str) -> Credits:
-    """Credit through a trained network, its branches passed by the weights, random matrices of their size, or not."""
-    trained = small.trained("bp")
+    """Credit in a trained network; the branches' feedback is the "true" weights, "random" of that size, or "none"."""
+    trained = small_networks.trained("bp")
     draws = generator(0, "branch feedback")
 
     def linear(_name: str, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -39,5 +39,7 @@ def _credits(feedback: str) -> Credits:
         drawn = gaussian((weight.shape[1], weight.shape[0]), size, draws).to(weight.dtype)
         return feedback_linear(h, weight, bias, weight.T if feedback == "true" else drawn)
 
-    seen = trace(trained.net, trained.params, *small.samples(), [linear] * trained.net.depth, with_input=True)
-    return transport(seen)
+    traced = trace(
+        trained.net, trained.params, *small_networks.samples(), [linear] * trained.net.depth, with_input=True
+    )
+    return transport(traced)

@@ -1,4 +1,4 @@
-"""AdamW's epsilon: once gradients are near 1e-8 the step is no longer independent of their size, and dies out.
+"""AdamW's epsilon: once gradients are near 1e-8 the step depends on their size and vanishes.
 
 Wrong: the step of AdamW with its default eps of 1e-8 after the loss was scaled by 1e-7, as a share of the step before
 Right: the same with eps scaled as the loss was
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from walkback.pitfalls import small
+from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
 
 _EPS, _LOSS_SCALE = 1e-8, 1e-7
@@ -27,17 +27,17 @@ def run() -> PitfallOutcome:
 
 
 def _gradient() -> Tensor:
-    """Of the mean loss in a weight of a trained network's first block."""
-    trained = small.trained("bp")
+    """The gradient of the mean loss in a weight of a trained network's first block."""
+    trained = small_networks.trained("bp")
     name = "blocks.0.w1.weight"
     weight = trained.params[name].clone().requires_grad_()
-    x, y = small.samples()
+    x, y = small_networks.samples()
     loss = F.cross_entropy(trained.net.forward({**trained.params, name: weight}, x), y)
     return torch.autograd.grad(loss, weight)[0]
 
 
 def _step(gradient: Tensor, eps: float) -> float:
-    """Length of AdamW's first step."""
+    """The length of AdamW's first step."""
     leaf = torch.zeros_like(gradient)
     leaf.grad = gradient
     torch.optim.AdamW([leaf], lr=1e-3, eps=eps, weight_decay=0.0).step()

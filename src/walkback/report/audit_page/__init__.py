@@ -1,1 +1,1 @@
-"""An audit's page: several methods in one table, layer by layer, over the epochs, and as more is looked at."""
+"""The HTML page of an audit: a table of methods, plots by layer and by epoch, and conclusions by number of checks."""

@@ -1,4 +1,4 @@
-"""Decision utility: what a reader concludes of each method who looks at more and more of the protocol."""
+"""Decision utility: what a reader concludes about each method from more and more of the protocol."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _WORDS: Mapping[Outcome, str] = {
     "walked_back": "walked back",
     "inconclusive": "not decidable",
 }
-GROUPS = {
+STRATEGY_GROUPS = {
     "three": tuple(name for name in STRATEGIES if name.startswith("S")),
     "four": tuple(name for name in STRATEGIES if not name.startswith("S")),
 }
-"""The strategies by the edition they lead up to."""
+"""Names of the strategies by the edition that they approach step by step."""
 
 
 @dataclass(frozen=True)
 class _Conclusion:
-    """What one strategy says of one method."""
+    """What one strategy concludes about one method."""
 
     verdict: EditionVerdict
     words: str
 
 
 def conclusion_grid(members: Sequence[Member]) -> list[tuple[Member, list[_Conclusion]]]:
-    """A row for each method, a conclusion for each strategy: the worst of its seeds'."""
-    names = [name for group in GROUPS.values() for name in group]
-    return [(member, [_concluded(member.cards, STRATEGIES[name]) for name in names]) for member in members]
+    """A row for each method with a conclusion for each strategy, which is the worst of its seeds'."""
+    names = [name for group in STRATEGY_GROUPS.values() for name in group]
+    return [(member, [_conclusion(member.cards, STRATEGIES[name]) for name in names]) for member in members]
 
 
 def outcome(card: Card, rules: Edition) -> tuple[Outcome, tuple[str, ...]]:
-    """What a strategy concludes of one card, and by which checks."""
+    """What a strategy concludes about one card, and by which checks."""
     for name, edition in EDITIONS.items():
-        # Where a strategy is an edition, the card has its verdict, which may have been withheld.
+        # For a strategy that is an edition the card has a verdict, which may be withheld for missing evidence.
         if (edition.terms, edition.skips_depth) == (rules.terms, rules.skips_depth):
             found = card["verdicts"][name]
             return found["verdict"], tuple(found["decided_by"])
@@ -52,11 +52,11 @@ def outcome(card: Card, rules: Edition) -> tuple[Outcome, tuple[str, ...]]:
     return verdict.outcome, verdict.decided_by
 
 
-def _concluded(cards: Sequence[Card], rules: Edition) -> _Conclusion:
-    found = [outcome(card, rules) for card in cards]
-    worst_one = worst_outcome([outcome for outcome, _ in found])
-    alike = [by for outcome, by in found if outcome == worst_one]
+def _conclusion(cards: Sequence[Card], rules: Edition) -> _Conclusion:
+    outcomes = [outcome(card, rules) for card in cards]
+    worst = worst_outcome([outcome for outcome, _ in outcomes])
+    alike = [by for outcome, by in outcomes if outcome == worst]
     checks = dict.fromkeys(check for by in alike for check in by)
     by = f" ({', '.join(checks)})" if checks else ""
-    share = "" if len(alike) == len(found) else f" in {len(alike)} of {len(found)} seeds"
-    return _Conclusion(EditionVerdict(worst_one), f"{_WORDS[worst_one]}{by}{share}")
+    share = "" if len(alike) == len(outcomes) else f" in {len(alike)} of {len(outcomes)} seeds"
+    return _Conclusion(EditionVerdict(worst), f"{_WORDS[worst]}{by}{share}")

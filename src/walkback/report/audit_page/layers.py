@@ -1,4 +1,4 @@
-"""Layer by layer: a method's cosines and the size of its reference gradient, the same axes for every method."""
+"""Plots by layer: the cosines and the reference gradient norms of each method, on the same axes for every method."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from statistics import fmean, stdev
 
 from markupsafe import Markup
 
-from walkback.report.audit_page.member import Member, Multiple, joined_words, mean_of, told
+from walkback.report.audit_page.member import Member, Multiple, mark_title, mean_of, number_ranges
 from walkback.report.cells import EMPTY_CELL, Cell, size
 from walkback.report.sections import LayerView, layer_view
 from walkback.report.svg import AxisScale, Point, SvgAxes
 
-Read = Callable[[LayerView], Cell]
 _COSINE, NORM = "cosine", "|g_l| @128"
-LAYER_QUANTITIES: dict[str, Read] = {_COSINE: lambda view: view.credit, NORM: lambda view: view.grad}
+LAYER_QUANTITIES: dict[str, Callable[[LayerView], Cell]] = {
+    _COSINE: lambda view: view.credit,
+    NORM: lambda view: view.grad,
+}
 LABELS = {
     "exact": "exact by construction",
     "asymptotic": "asymptotically exact",
     "fitted": "fitted",
 }
 _MANY = 12
-"""More layers than this have smaller dots."""
+"""With more layers than this the dots are smaller."""
 
 
 def layer_multiples(members: Sequence[Member]) -> list[Multiple]:
-    """A pair of plots for each method."""
+    """Two plots for each method: cosines and gradient norms."""
     views = [_seeds_of(member) for member in members]
     every = [view for seeds in views for seed in seeds for view in seed]
     bands = [view.band for view in every if view.band is not None]
@@ -38,16 +40,17 @@ def layer_multiples(members: Sequence[Member]) -> list[Multiple]:
 
 
 def _seeds_of(member: Member) -> list[list[LayerView]]:
-    """Each seed's layers."""
+    """The layers of each seed."""
     return [[layer_view(raw, card["thresholds"]["null_z"]) for raw in card["layers"]] for card in member.cards]
 
 
 def floor_of(member: Member) -> float:
+    """D2's floor."""
     return float(member.cards[0]["thresholds"]["g_norm_floor"])
 
 
 def layer_numbers(members: Sequence[Member], what: str) -> list[tuple[str, list[Cell]]]:
-    """The same as a table: a row for each method, a cell for each layer."""
+    """The plotted quantity `what` as a table: a row for each method, a cell for each layer."""
     views = [_seeds_of(member) for member in members]
     width = max(len(seeds[0]) for seeds in views)
     rows = []
@@ -58,7 +61,7 @@ def layer_numbers(members: Sequence[Member], what: str) -> list[tuple[str, list[
 
 
 def _over_seeds(cells: Sequence[Cell], what: str) -> Cell:
-    """Cosines as mean ± standard deviation, norms from smallest to largest; a word where a seed's may not be used."""
+    """Cosines as mean ± standard deviation, norms from smallest to largest; a word where a seed has no valid value."""
     bad = [cell for cell in cells if cell.value is None]
     if bad:
         share = "" if len(bad) == len(cells) else f" in {len(bad)} of {len(cells)}"
@@ -97,26 +100,26 @@ def _lines(axes: SvgAxes, curves: list[list[Point]], means: list[Point]) -> list
 def _dots(
     axes: SvgAxes, member: Member, seeds: list[list[LayerView]], means: list[Point], what: str
 ) -> Iterator[Markup]:
-    """A mark for every number, with the number as its title; crosses where there is none."""
+    """A mark for every number, with the number as its title; crosses for missing numbers."""
     layers = list(zip(*seeds, strict=True))
     if all(LAYER_QUANTITIES[what](view).value is None for views in layers for view in views):
         yield axes.words(LAYER_QUANTITIES[what](seeds[0][0]).text)
     for (at, mean), views in zip(means, layers, strict=True):
         cells = [LAYER_QUANTITIES[what](view) for view in views]
         for name, cell in zip(member.seeds, cells, strict=True):
-            says = told(f"layer {at:g}", name, cell.text)
+            title = mark_title(f"layer {at:g}", name, cell.text)
             if cell.value is None:
-                yield axes.cross(at, says)
+                yield axes.cross(at, title)
             elif len(cells) > 1:
-                yield axes.dot(at, cell.value, "speck", 1.7, says)
+                yield axes.dot(at, cell.value, "speck", 1.7, title)
         if mean is not None:
             kind = "dot open" if what == _COSINE and views[0].label != "none" else "dot"
-            says = told(f"layer {at:g}", "all seeds" if len(cells) > 1 else "", _over_seeds(cells, what).text)
-            yield axes.dot(at, mean, kind, 3.2 if len(layers) <= _MANY else 2.2, says)
+            title = mark_title(f"layer {at:g}", "all seeds" if len(cells) > 1 else "", _over_seeds(cells, what).text)
+            yield axes.dot(at, mean, kind, 3.2 if len(layers) <= _MANY else 2.2, title)
 
 
 def _band(axes: SvgAxes, seeds: list[list[LayerView]]) -> list[Markup]:
-    """The null, as wide as in the seed where it is widest."""
+    """The null's band, of the seed where it is widest."""
     widths = [[view.band for view in views if view.band is not None] for views in zip(*seeds, strict=True)]
     known = [(axes.x(at), max(bands)) for at, bands in enumerate(widths) if bands]
     if not known:
@@ -129,28 +132,29 @@ def _band(axes: SvgAxes, seeds: list[list[LayerView]]) -> list[Markup]:
 
 
 def _labels(seeds: list[list[LayerView]]) -> list[str]:
-    found: dict[str, list[int]] = {}
+    """Notes on layers whose cosine follows from the method's construction or fit."""
+    layers: dict[str, list[int]] = {}
     for view in seeds[0]:
         if view.label != "none":
-            found.setdefault(LABELS.get(view.label, view.label), []).append(view.index)
-    return [f"○ cosine {label}: layer{'s' if len(at) > 1 else ''} {joined_words(at)}" for label, at in found.items()]
+            layers.setdefault(LABELS.get(view.label, view.label), []).append(view.index)
+    return [f"○ cosine {label}: layer{'s' if len(at) > 1 else ''} {number_ranges(at)}" for label, at in layers.items()]
 
 
 def _reasons(member: Member, seeds: list[list[LayerView]]) -> list[str]:
-    """Why there are crosses: the word, where, and the reason, each once."""
-    found: dict[tuple[str, str], dict[int, list[str]]] = {}
+    """Notes on the crosses: the quantity, the layers and the reason, each reason once."""
+    layers: dict[tuple[str, str], dict[int, list[str]]] = {}
     for what, read in LAYER_QUANTITIES.items():
         for name, seed in zip(member.seeds, seeds, strict=True):
             for view in seed:
                 cell = read(view)
                 if cell.value is None:
-                    found.setdefault((what, cell.full), {}).setdefault(view.index, []).append(name)
-    said = []
-    for (what, reason), where in found.items():
-        some = sorted({name for names in where.values() for name in names if len(names) < len(seeds)} - {""})
+                    layers.setdefault((what, cell.full), {}).setdefault(view.index, []).append(name)
+    notes = []
+    for (what, reason), at in layers.items():
+        some = sorted({name for names in at.values() for name in names if len(names) < len(seeds)} - {""})
         of = f" ({', '.join(some)})" if some else ""
-        said.append(f"✕ {what}, layer{'s' if len(where) > 1 else ''} {joined_words(where)}{of}: {reason}")
-    return said
+        notes.append(f"✕ {what}, layer{'s' if len(at) > 1 else ''} {number_ranges(at)}{of}: {reason}")
+    return notes
 
 
 def _known(views: Sequence[LayerView], what: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""One method on the page, and the cells that are drawn for each."""
+"""One method on the audit page, with its verdict, cards and logs, and helpers for its plots."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from walkback.report.sections import VERDICT_WORDS, Card
 from walkback.report.svg import Point
 
 Log = Sequence[Mapping[str, Any]]
-"""A run's training log, a row for each epoch; empty where there is none."""
+"""A run's training log, one row per epoch; empty for a run without a log."""
 _KINDS = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn"}
 
 
 @dataclass(frozen=True)
 class EditionVerdict:
-    """A verdict for readers with and without colour: a sign, a word and a kind."""
+    """A verdict as a sign, a word and a CSS class, so that it can be read without colours."""
 
     outcome: Outcome
 
@@ -42,43 +42,43 @@ class EditionVerdict:
 
 @dataclass(frozen=True)
 class Member:
-    """One method with all that is known of its seeds."""
+    """One method with its verdict and the cards and logs of its seeds."""
 
     name: str
     verdict: EditionVerdict
     cards: tuple[Card, ...]
     logs: tuple[Log, ...]
-    """One for each card."""
+    """One log for each card."""
 
     @property
-    def broken(self) -> Markup:
-        """The name, which may be broken between its settings."""
+    def breakable_name(self) -> Markup:
+        """The name with line break points between its settings."""
         return Markup("<wbr>").join(re.split(r"(?<=[,:])", self.name))
 
     @property
     def seeds(self) -> list[str]:
-        """What each card's network is called beside its others."""
-        named = [card["claim"]["seed"] for card in self.cards]
-        return ["" if seed is None else f"seed {seed}" for seed in named]
+        """The labels of the seeds: `seed 1`, or empty for a card without a seed."""
+        seeds = [card["claim"]["seed"] for card in self.cards]
+        return ["" if seed is None else f"seed {seed}" for seed in seeds]
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """The plots of one method, and what must be said below them."""
+    """The plots of one method (one of the small multiples), and the notes below them."""
 
     member: Member
     panels: tuple[Markup, ...]
     notes: tuple[str, ...] = ()
 
 
-def told(*words: str) -> str:
-    """`layer 2, seed 1: +0.104`; parts that say nothing are left out."""
-    *about, value = words
-    return f"{', '.join(filter(None, about))}: {value}"
+def mark_title(*words: str) -> str:
+    """The title of a mark, `layer 2, seed 1: +0.104`; empty words are left out."""
+    *subject, value = words
+    return f"{', '.join(filter(None, subject))}: {value}"
 
 
-def joined_words(numbers: Iterable[int]) -> str:
-    """`0 to 3, 5`: neighbours as a range."""
+def number_ranges(numbers: Iterable[int]) -> str:
+    """The numbers as a text with ranges: `0 to 3, 5`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -89,20 +89,20 @@ def joined_words(numbers: Iterable[int]) -> str:
 
 
 def mean_of(curves: Sequence[Sequence[Point]], log: bool) -> list[Point]:
-    """The mean curve, where every curve has a point; no value where one of them has none.
+    """The mean curve at every x that all curves have; its value is None where one of theirs is.
 
-    On a logarithmic axis it is that of the logarithms: it lies in the middle of the curves as they are drawn.
+    On a logarithmic axis it is the mean of the logarithms, which is drawn in the middle of the curves.
     """
-    found = [dict(points) for points in curves]
+    by_x = [dict(points) for points in curves]
     means: list[Point] = []
-    for x in found[0] if found else ():
-        if all(x in points for points in found):
-            values = [value for points in found if (value := points[x]) is not None]
-            means.append((x, _middle(values, log) if len(values) == len(found) else None))
+    for x in by_x[0] if by_x else ():
+        if all(x in points for points in by_x):
+            values = [value for points in by_x if (value := points[x]) is not None]
+            means.append((x, _mean(values, log) if len(values) == len(by_x) else None))
     return means
 
 
-def _middle(values: Sequence[float], log: bool) -> float:
+def _mean(values: Sequence[float], log: bool) -> float:
     if not log:
         return fmean(values)
     return math.exp(fmean(map(math.log, values))) if min(values) > 0 else 0.0

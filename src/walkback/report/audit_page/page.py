@@ -1,4 +1,4 @@
-"""The whole page: one self-contained file, complete without script; sorting is the only thing that needs any."""
+"""The HTML page of an audit: one self-contained file; only sorting the table needs script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from walkback.core.errors import InputError
 from walkback.judge.threshold_sweep import STRATEGIES
 from walkback.report.audit_page import epochs, grid, layers, table
 from walkback.report.audit_page.member import EditionVerdict, Log, Member
-from walkback.report.captions import stated
+from walkback.report.captions import caption_facts
 from walkback.report.cells import size
 from walkback.report.html import pages
 from walkback.report.overview import Overview, overview
@@ -17,10 +17,10 @@ from walkback.report.sections import Card
 
 
 def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), logs: Sequence[Log] = ()) -> str:
-    """The page of some cards.
+    """The audit page of these cards.
 
-    `links` are the cards' own pages, as paths relative to this one, and `logs` the training logs of their runs, both
-    in the cards' order; a log that is not there is empty.
+    `links` are the paths of the cards' own pages, relative to this one, and `logs` the training logs of their runs,
+    both in the cards' order; the log of a run without one is empty.
     """
     for name, given in (("links", links), ("logs", logs)):
         if given and len(given) != len(cards):
@@ -40,15 +40,15 @@ def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), log
             rows=table.table_rows(shown),
             members=members,
             links=[[(card["claim"]["seed"], targets[card["hash"]]) for card in member.cards] for member in members],
-            stated=stated(cards),
+            caption_facts=caption_facts(cards),
             layers=layers.layer_multiples(members),
             numbers={what: layers.layer_numbers(members, what) for what in layers.LAYER_QUANTITIES},
             null_z=f"{thresholds['null_z']:g}",
             floor=size(thresholds["g_norm_floor"]),
             epochs=epochs.epoch_multiples(members),
-            firing_heads=epochs.heads(members),
-            firing=epochs.firing(members),
-            groups=grid.GROUPS,
+            first_alarm_heads=epochs.first_alarm_heads(members),
+            first_alarms=epochs.first_alarm_rows(members),
+            groups=grid.STRATEGY_GROUPS,
             strategies=STRATEGIES,
             grid=grid.conclusion_grid(members),
         )

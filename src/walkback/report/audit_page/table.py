@@ -1,4 +1,4 @@
-"""The table of methods as the page lays it out: what each cell is sorted by, and verdicts with their signs."""
+"""The table of methods on the audit page: cells with their sort values, and verdicts with their signs."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from walkback.judge.audit_table import EditionRuling
 from walkback.report.audit_page.member import EditionVerdict
 from walkback.report.overview import OVERVIEW_NUMBERS, Column, Overview
 
-RANKS = {"walked_back": 0, "inconclusive": 1, "trustworthy": 2}
+_VERDICT_RANKS = {"walked_back": 0, "inconclusive": 1, "trustworthy": 2}
+"""Sort values of verdicts; a larger one is better."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A cell; `value` is what it is sorted by in a column of numbers."""
+class PageCell:
+    """A cell; columns of numbers and verdicts are sorted by `value`."""
 
     text: str
     value: float | None = None
     verdict: EditionVerdict | None = None
 
     @property
-    def kept(self) -> Markup:
-        """The text, broken between numbers but never inside one, nor between a sign and what follows it."""
+    def unbroken(self) -> Markup:
+        """The text; its lines may break between numbers, but not inside one or after a sign."""
         sign = f"{self.verdict.sign} " if self.verdict else ""
         parts = re.findall(r"[±✓✗?] \S+|\S+", sign + self.text)
-        return Markup(" ").join(Markup('<span class="kept">{}</span>').format(part) for part in parts)
+        return Markup(" ").join(Markup('<span class="unbroken">{}</span>').format(part) for part in parts)
 
 
 def columns(table: Overview) -> list[Column]:
-    """The columns; verdicts are sorted by how good they are, not by the alphabet."""
+    """The overview's columns; those of verdicts are sorted by their rank instead of alphabetically."""
     editions = len(OVERVIEW_NUMBERS) + len(table.audit_table.rows[0].rulings)
     return [
         Column(column.name, True, "up") if len(OVERVIEW_NUMBERS) <= at < editions else column
@@ -39,15 +40,16 @@ def columns(table: Overview) -> list[Column]:
     ]
 
 
-def table_rows(table: Overview) -> list[list[Shown]]:
-    found = []
+def table_rows(table: Overview) -> list[list[PageCell]]:
+    """The overview's rows."""
+    rows = []
     for row, judged in zip(table.rows, table.audit_table.rows, strict=True):
         rulings = dict(enumerate(judged.rulings.values(), start=len(OVERVIEW_NUMBERS)))
-        found.append([_shown(cell.text, cell.value, rulings.get(at)) for at, cell in enumerate(row)])
-    return found
+        rows.append([_cell(cell.text, cell.value, rulings.get(at)) for at, cell in enumerate(row)])
+    return rows
 
 
-def _shown(text: str, value: float | None, ruling: EditionRuling | None) -> Shown:
+def _cell(text: str, value: float | None, ruling: EditionRuling | None) -> PageCell:
     if ruling is None:
-        return Shown(text, value)
-    return Shown(text, RANKS[ruling.outcome], EditionVerdict(ruling.outcome))
+        return PageCell(text, value)
+    return PageCell(text, _VERDICT_RANKS[ruling.outcome], EditionVerdict(ruling.outcome))

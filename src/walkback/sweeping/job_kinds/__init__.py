@@ -1,7 +1,7 @@
-"""What a worker can be given to do, one module for each kind; other packages add kinds as `walkback.jobs`.
+"""Kinds of jobs, one module each; other packages add kinds through entry points of the group `walkback.jobs`.
 
-A kind's `run(job, note)` does the job, which is plain JSON, and returns whether all of it is done. It calls `note` with
-what the user should be told.
+A kind's `run(job, note)` does the job, which is JSON data, and returns whether it is complete. It calls `note` with
+messages for the user.
 """
 
 from walkback.core.catalog import Catalog

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from walkback.core.configuration import RunConfig
-from walkback.runs.train_runs import train_configs
+from walkback.runs.train_runs import train_resolved
 from walkback.sweeping.job_options import NotingListener, options_of
+from walkback.training.resolved_run import resolve
 
 
 def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
-    """Train `job["configs"]`; whether every run is finished."""
-    configs = [RunConfig.from_json(config) for config in job["configs"]]
-    results = train_configs(configs, options_of(job), NotingListener(note))
+    """Train `job["configs"]` and return whether every run is finished."""
+    resolved_runs = [resolve(RunConfig.from_json(config)) for config in job["configs"]]
+    results = train_resolved(resolved_runs, options_of(job), NotingListener(note))
     return all(result.status == "done" for result in results)

@@ -1,1 +1,1 @@
-"""What makes training fast on a GPU: CUDA graphs, graph passes, kernels, fleets trained concurrently."""
+"""Fast training on a GPU: CUDA graphs, graph passes, kernels and concurrent fleets."""

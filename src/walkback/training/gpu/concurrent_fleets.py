@@ -1,8 +1,8 @@
-"""Several fleets side by side on one GPU, each on a stream of its own.
+"""Concurrent fleets: several fleets on one GPU, each on its own CUDA stream.
 
-A small fleet's kernels leave most of a GPU idle, and what they wait for is each other. Fleets of other rules, or of
-other networks, need not wait for them: on an H200 six fleets of six small ResMLPs take 0.47 of the time they take one
-after the other (`walkback bench convoy`). Each computes the bits it computes alone.
+A small fleet's kernels leave most of a GPU idle, because each waits for the one before. Kernels of other fleets can run
+meanwhile: on an H200 six fleets of six small ResMLPs take 0.47 of the time they take one after the other
+(`walkback bench convoy`). Each fleet computes the same bits as alone.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from walkback.training.resolved_run import ResolvedRun
 
 
 class ConcurrentFleets(Trainer):
+    """Trains several fleets concurrently, step by step; all take the same number of steps on the same data."""
+
     def __init__(self, fleets: Sequence[Sequence[ResolvedRun]], data: Dataset, device: torch.device):
         self.resolved_runs = tuple(resolved for resolved_runs in fleets for resolved in resolved_runs)
         self.epoch = 0
         self._device = device
-        # Made one after the other: torch gives out its streams in turn, and begins again after some.
+        # Created together: torch takes streams from a fixed pool in turn and reuses them after some.
         self._streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in fleets]  # type: ignore[no-untyped-call]
         pairs = zip(fleets, self._streams, strict=True)
         self._fleets = [Fleet(resolved_runs, data, device, stream) for resolved_runs, stream in pairs]
-        assert len({fleet.steps_per_epoch for fleet in self._fleets}) == 1, "fleets side by side take the same steps"
+        assert len({fleet.steps_per_epoch for fleet in self._fleets}) == 1, "concurrent fleets take the same steps"
         self.steps_per_epoch = self._fleets[0].steps_per_epoch
 
     @property
-    def parts(self) -> Sequence[Driver]:
+    def drivers(self) -> Sequence[Driver]:
         return self._fleets
 
     def warm_up(self) -> None:
@@ -41,25 +43,25 @@ class ConcurrentFleets(Trainer):
     def train_epoch(self, tick: Tick) -> list[dict[str, float]]:
         for fleet in self._fleets:
             fleet.begin_epoch()
-        with self._side_by_side() as lanes:
+        with self._ordered_streams() as fleets_with_streams:
             for index in range(self.steps_per_epoch):
-                for fleet, stream in lanes:
+                for fleet, stream in fleets_with_streams:
                     with torch.cuda.stream(stream):
                         fleet.take_step(index)
                 tick(1)
         for fleet in self._fleets:
-            fleet.draw_next()
+            fleet.draw_next_order()
         self.epoch += 1
         return [log for fleet in self._fleets for log in fleet.end_epoch()]
 
     def test_accuracy(self) -> list[float]:
         counts = []
-        with self._side_by_side() as lanes:
-            for fleet, stream in lanes:
+        with self._ordered_streams() as fleets_with_streams:
+            for fleet, stream in fleets_with_streams:
                 with torch.cuda.stream(stream):
-                    counts.append(fleet.count_right())
+                    counts.append(fleet.count_correct())
         pairs = zip(self._fleets, counts, strict=True)
-        return [accuracy for fleet, right in pairs for accuracy in fleet.accuracies(right)]
+        return [accuracy for fleet, correct in pairs for accuracy in fleet.accuracies(correct)]
 
     def snapshots(self) -> list[Snapshot]:
         return [snapshot for fleet in self._fleets for snapshot in fleet.snapshots()]
@@ -74,9 +76,9 @@ class ConcurrentFleets(Trainer):
         self.epoch = self._fleets[0].epoch
 
     @contextmanager
-    def _side_by_side(self) -> Iterator[list[tuple[Fleet, torch.cuda.Stream | None]]]:
-        """Each fleet with its stream. What a stream is told inside comes after all that was asked for before, and
-        before all that is asked for afterwards."""
+    def _ordered_streams(self) -> Iterator[list[tuple[Fleet, torch.cuda.Stream | None]]]:
+        """Each fleet with its stream. Work enqueued on them inside the context runs after all work enqueued before it
+        on the current stream, and before all work enqueued after it."""
         streams = [stream for stream in self._streams if stream]
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream(self._device))

@@ -1,4 +1,4 @@
-"""Work on fixed tensors that a GPU records once, as a CUDA graph, and then repeats without the host."""
+"""CUDA graph capture: work on fixed tensors is captured once and then replayed without the host."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def captured(work: Callable[[], T], device: torch.device, stream: torch.cuda.Stream | None = None) -> Callable[[], T]:
-    """The same work, recorded when it is first asked for; elsewhere than on a GPU it is done anew each time.
+    """The same function; on a GPU it is captured as a CUDA graph at the first call and replayed at every call.
 
-    On a GPU each call returns the same tensors, with new values. `stream` is as in `record`.
+    On a GPU each call returns the same tensors, with new values. `stream` is as in `capture`.
     """
-    return _Recorded(work, stream) if device.type == "cuda" else work
+    return _CapturedWork(work, stream) if device.type == "cuda" else work
 
 
-class _Recorded(Generic[T]):
+class _CapturedWork(Generic[T]):
     def __init__(self, work: Callable[[], T], stream: torch.cuda.Stream | None):
         self._work = work
         self._stream = stream
@@ -32,11 +32,10 @@ class _Recorded(Generic[T]):
 
 
 def capture(work: Callable[[], T], stream: torch.cuda.Stream | None = None) -> tuple[torch.cuda.CUDAGraph, T]:
-    """The work as a graph, and the tensors it writes. It is done three times before: libraries set up what they need
-    outside of the recording.
+    """Capture the work as a CUDA graph; returns the graph and the work's result, whose tensors each replay overwrites.
 
-    Graphs that are to run at the same time must be recorded on streams of their own: a library's products share a
-    workspace on each.
+    The work runs three times before, so that libraries do their setup outside of the capture. Graphs that run
+    concurrently must be captured on different streams: cuBLAS matmuls on one stream share a workspace.
     """
     stream = stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
@@ -51,6 +50,6 @@ def capture(work: Callable[[], T], stream: torch.cuda.Stream | None = None) -> t
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait: a GPU is still at work when the host goes on."""
+    """Wait for the device: a GPU runs asynchronously to the host."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

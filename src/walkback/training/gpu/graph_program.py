@@ -1,9 +1,10 @@
-"""A fleet's step as a flat program of tensor operations, and what makes it quick on a GPU.
+"""Traces a fleet's step into a flat program of tensor operations and optimises it for a GPU.
 
-The program is traced once: without vmap's own cost in every step, without what nothing needs, and without products that
-serve a LayerNorm's gradients alone. On a GPU products with few results and many terms are cut up so that all of the
-chip works on them, and float32's go to its tensor cores without losing accuracy. Where the steps to come pay for it,
-torch's compiler fuses the small operations between the products, those of 3x3 convolutions included.
+The program is traced once: without vmap's overhead in every step, without unused results, and without matmuls that are
+needed for a LayerNorm's gradients only. On a GPU, matmuls with few results and many terms are split so that all
+multiprocessors take part, and float32 matmuls use the tensor cores without losing accuracy. If the number of steps
+makes up for the compile time, torch.compile fuses the small operations between the matmuls, including the transforms of
+3x3 convolutions.
 """
 
 from __future__ import annotations
@@ -23,28 +24,27 @@ from walkback.training.gpu.norm_gradients import remove_norm_matmuls
 from walkback.training.gpu.patch_convolution import use_patches
 from walkback.training.gpu.split_matmul import split_matmuls
 from walkback.training.gpu.tensorcore_matmul import use_tensorcore_matmul
-from walkback.training.gpu.winograd import eligible, operations, use_winograd
+from walkback.training.gpu.winograd import convolution_flops, eligible_convolutions, use_winograd
 
-COMPILING = (2.0, 0.035, 4.0)
-"""Seconds that torch's compiler takes: at the least, for each operation, and for each convolution that becomes
-Winograd's (measured on an H200 with 16 cores)."""
-HIDDEN = 0.5
-"""What a second of compiling counts: as a rule another process's fleet has the GPU meanwhile."""
-SAVED = 0.75
-"""Share of the time that is gone, of small operations when they are fused, and of convolutions that become
-Winograd's."""
-LAUNCH = 2e-6
+COMPILE_SECONDS = (2.0, 0.035, 4.0)
+"""Compile time of torch.compile: fixed, for each operation, and for each convolution that is rewritten as Winograd's
+(measured on an H200 with 16 cores)."""
+COMPILE_WEIGHT = 0.5
+"""Weight of a second of compile time: usually another process trains on the GPU meanwhile."""
+SAVED_SHARE = 0.75
+"""Share of their time that small operations save by fusion, and convolutions by Winograd's algorithm."""
+LAUNCH_SECONDS = 2e-6
 """Seconds for each kernel of a captured step, however small."""
 BANDWIDTH = 4e12
-"""Bytes moved in a second."""
-CONVOLVING = 8e12
-"""Floating-point operations in a second of a library's convolutions. All of these only decide whether to compile: the
-same way wherever a run is continued."""
+"""Bytes moved per second."""
+CONVOLUTION_FLOPS_PER_SECOND = 8e12
+"""Speed of cuDNN's convolutions. These constants only decide whether to compile. They are not measured at run time, so
+that the decision is the same on every machine on which a run is resumed."""
 
 
 def trace_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> GraphModule:
-    """The same function as a list of tensor operations, without those whose results are not used."""
-    # With one mode for the shapes of all results; else torch makes one for each, which takes as long as the tracing.
+    """Trace the function into a flat list of tensor operations, without those whose results are not used."""
+    # One fake-tensor mode for all results; otherwise torch makes one for each, which takes as long as the tracing.
     with tracing(TracingContext(FakeTensorMode())):
         program = make_fx(lambda *given: function(*given))(*inputs)
     program.graph.eliminate_dead_code()
@@ -54,10 +54,10 @@ def trace_program(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Grap
 
 
 def optimise_graph(program: GraphModule, steps: int) -> Callable[..., Any]:
-    """The program for a GPU that will run it `steps` times."""
+    """Optimise the program for a GPU that will run it `steps` times; it is rewritten in place, and may be compiled."""
     is_worth_compiling = compiling_pays(program, steps)
     if is_worth_compiling:
-        # Transforms and patches are cheap only where they are fused.
+        # Winograd's transforms and patches are cheap only if they are fused.
         use_winograd(program)
         use_patches(program)
     split_matmuls(program)
@@ -65,32 +65,33 @@ def optimise_graph(program: GraphModule, steps: int) -> Callable[..., Any]:
     program.recompile()
     if not is_worth_compiling:
         return program
-    # Deterministic: nothing is chosen by timing it, so a run that is continued elsewhere computes the same bits.
+    # Deterministic: no kernel is chosen by timing, so a run that is resumed on another machine computes the same bits.
     options: dict[str, str | int | bool | Callable[..., Any]] = {"triton.cudagraphs": False, "deterministic": True}
     compiled: Callable[..., Any] = torch.compile(program, fullgraph=True, dynamic=False, options=options)
     return compiled
 
 
 def compiling_pays(program: GraphModule, steps: int) -> bool:
-    """Whether `steps` runs of a program save more than compiling it costs."""
+    """Whether `steps` runs of the compiled program save more time than its compilation takes."""
     calls = [node for node in program.graph.nodes if isinstance(node.target, OpOverload) and not node.target.is_view]
-    small = sum(LAUNCH + 2 * _result_bytes(node) / BANDWIDTH for node in calls if not _is_product(node))
-    convolutions = eligible(program)
-    slow = sum(map(operations, convolutions)) / CONVOLVING
-    return worth_compiling(steps * SAVED * (small + slow), len(calls), len(convolutions))
+    small = sum(LAUNCH_SECONDS + 2 * _result_bytes(node) / BANDWIDTH for node in calls if not _is_matmul(node))
+    convolutions = eligible_convolutions(program)
+    slow = sum(map(convolution_flops, convolutions)) / CONVOLUTION_FLOPS_PER_SECOND
+    return worth_compiling(steps * SAVED_SHARE * (small + slow), len(calls), len(convolutions))
 
 
 def worth_compiling(saved: float, operations: int, convolutions: int) -> bool:
-    """Whether the seconds `saved` are worth it for a program of so many operations, views not counted."""
-    return saved > HIDDEN * compiling_seconds(operations, convolutions)
+    """Whether saving `saved` seconds is worth compiling a program of this many operations (views not counted)."""
+    return saved > COMPILE_WEIGHT * compiling_seconds(operations, convolutions)
 
 
 def compiling_seconds(operations: int, convolutions: int) -> float:
-    least, each, more = COMPILING
-    return least + each * operations + more * convolutions
+    """Predicted compile time of a program."""
+    fixed, per_operation, per_convolution = COMPILE_SECONDS
+    return fixed + per_operation * operations + per_convolution * convolutions
 
 
-def _is_product(node: torch.fx.Node) -> bool:
+def _is_matmul(node: torch.fx.Node) -> bool:
     return node.target.overloadpacket in flop_registry  # type: ignore[union-attr]
 
 

@@ -1,13 +1,13 @@
-"""3x3 convolutions as Winograd's F(2x2, 3x3): 16 products per 2x2 outputs in place of 36, all of them in one `bmm`.
+"""3x3 convolutions as Winograd's F(2x2, 3x3): 16 multiplications per 2x2 outputs instead of 36, all in one `bmm`.
 
 An output tile of 2x2 pixels is A'[(G g G') * (B' d B)]A of a kernel g and a 4x4 input tile d; summed over input
-channels, the product at each of the 16 positions is a matrix product. Written in plain tensor operations, a compiler
-fuses the transforms of the maps into one kernel each, and the arithmetic goes to the library's batched product.
+channels, each of the 16 positions is a matmul. Written in plain tensor operations, a compiler fuses the transforms of
+the maps into one kernel each, and the arithmetic is a batched matmul.
 
 Maps are [batch, groups * channels, height, width], kernels [groups * out, in, 3, 3]: the models of a fleet are groups.
-Transformed maps are [chunks * 16 * groups, channels, samples of a chunk * tiles]. Both operands of every product are
-then dense, and the long axis runs through a channel's map in its own order. A weight gradient adds up that axis: the
-batch is cut into chunks where one product over all of it would leave most of a GPU idle.
+Transformed maps are [chunks * 16 * groups, channels, samples of a chunk * tiles]. Both operands of every matmul are
+then dense, and the long axis follows the memory order of a channel's map. A weight gradient sums over that axis: the
+batch is split into chunks if one matmul over all of it would leave most of a GPU idle.
 """
 
 from __future__ import annotations
@@ -23,102 +23,103 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_flatten
 
-from walkback.training.gpu.inlining import Pass, arguments, inlined, replace_pullback
-from walkback.training.gpu.split_matmul import parts
+from walkback.training.gpu.inlining import FunctionCall, arguments, inline_function, replace_conv_backward
+from walkback.training.gpu.split_matmul import split_count_for
 
-CONSTANT = "winograd_lift"
+_BUFFER = "winograd_kernel_transform"
+"""Name prefix of the kernel transforms, which are registered as the program's buffers."""
 G = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
-FORWARD = torch.ops.aten.convolution.default
+_FORWARD = torch.ops.aten.convolution.default
 _BACKWARD = torch.ops.aten.convolution_backward.default
 
 
-def kernel_lift(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[16, 9]: takes a flat kernel g to the flat G g G'."""
+def kernel_transform(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The matrix [16, 9] that maps a flattened kernel g to the flattened G g G'."""
     one = torch.tensor(G, dtype=dtype, device=device)
     return torch.kron(one, one)
 
 
-def convolve(x: Tensor, weight: Tensor, groups: int, lift: Tensor) -> Tensor:
-    """The convolution of stride 1 and padding 1."""
-    count = chunks(x, weight.shape[0], groups)
-    kernels = _lift_kernels(weight, groups, lift)
+def convolve(x: Tensor, weight: Tensor, groups: int, transform: Tensor) -> Tensor:
+    """The convolution with stride 1 and padding 1; `transform` is the `kernel_transform`."""
+    count = batch_chunks(x, weight.shape[0], groups)
+    kernels = _transform_kernels(weight, groups, transform)
     if count > 1:
         kernels = kernels.expand(count, *kernels.shape).reshape(-1, *kernels.shape[1:])
     return _from_tiles(torch.bmm(kernels, _input_tiles(x, groups, count)), x, groups, count)
 
 
-def input_gradient(credit: Tensor, weight: Tensor, groups: int, lift: Tensor) -> Tensor:
-    """The convolution of the output's gradient with the kernels turned by 180 degrees and their channels exchanged."""
-    kernels = _lift_kernels(weight, groups, lift.flip(1)).transpose(1, 2)
+def input_gradient(credit: Tensor, weight: Tensor, groups: int, transform: Tensor) -> Tensor:
+    """The convolution of the output's gradient with the kernels rotated by 180 degrees and their channels exchanged."""
+    kernels = _transform_kernels(weight, groups, transform.flip(1)).transpose(1, 2)
     return _from_tiles(torch.bmm(kernels, _input_tiles(credit, groups, 1)), credit, groups, 1)
 
 
-def winograd_weight_gradient(credit: Tensor, x: Tensor, groups: int, lift: Tensor) -> Tensor:
-    """The transposes of the kernel's and the output's transforms around one product over batch and tiles."""
-    count = chunks(x, credit.shape[1], groups)
-    lifted = torch.bmm(_output_tiles(credit, groups, count), _input_tiles(x, groups, count).transpose(1, 2))
-    flat = torch.mm(lifted.view(count, 16, -1).sum(0).t(), lift)
+def winograd_weight_gradient(credit: Tensor, x: Tensor, groups: int, transform: Tensor) -> Tensor:
+    """The transposed transforms of kernel and output, with one matmul over batch and tiles in between."""
+    count = batch_chunks(x, credit.shape[1], groups)
+    transformed = torch.bmm(_output_tiles(credit, groups, count), _input_tiles(x, groups, count).transpose(1, 2))
+    flat = torch.mm(transformed.view(count, 16, -1).sum(0).t(), transform)
     return flat.view(credit.shape[1], x.shape[1] // groups, 3, 3)
 
 
-def chunks(x: Tensor, out: int, groups: int) -> int:
-    """Into how many the batch is cut; the same forward and backward, which share the input's tiles."""
+def batch_chunks(x: Tensor, out: int, groups: int) -> int:
+    """Number of chunks the batch is split into; the same forward and backward, which share the input's tiles."""
     batch, inner, height, width = x.shape
     terms = batch * ((height + 1) // 2) * ((width + 1) // 2)
-    return math.gcd(batch, parts(16 * groups, out // groups, terms, inner // groups))
+    return math.gcd(batch, split_count_for(16 * groups, out // groups, terms, inner // groups))
 
 
 def use_winograd(program: GraphModule) -> int:
-    """Rewrite, in place, the convolutions of a traced program that can be done so; returns how many there were."""
-    found = eligible(program)
+    """Rewrite the eligible convolutions of a traced program in place; returns how many there were."""
+    found = eligible_convolutions(program)
     if not found:
         return 0
     before = set(program.graph.nodes)
-    lifts: dict[tuple[torch.dtype, torch.device], Node] = {}
+    transforms: dict[tuple[torch.dtype, torch.device], Node] = {}
     for node in found:
         val = arguments(node)[1].meta["val"]
         kind = (val.dtype, val.device)
-        if kind not in lifts:
-            lifts[kind] = _constant(program, f"{CONSTANT}_{len(lifts)}", kernel_lift(*kind))
-        (_rewrite_forward if node.target is FORWARD else _rewrite_backward)(node, lifts[kind])
+        if kind not in transforms:
+            transforms[kind] = _constant(program, f"{_BUFFER}_{len(transforms)}", kernel_transform(*kind))
+        (_rewrite_forward if node.target is _FORWARD else _rewrite_backward)(node, transforms[kind])
     program.graph.eliminate_dead_code()
-    _merge_equal(program.graph, set(program.graph.nodes) - before)
+    _merge_common_subexpressions(program.graph, set(program.graph.nodes) - before)
     program.recompile()
     return len(found)
 
 
-def eligible(program: GraphModule) -> list[Node]:
-    """The convolutions of a traced program, and their pullbacks, that can be done so."""
-    return [node for node in program.graph.nodes if node.target in (FORWARD, _BACKWARD) and _is_eligible(node)]
+def eligible_convolutions(program: GraphModule) -> list[Node]:
+    """The convolutions of a traced program, and their backward passes, that Winograd's algorithm can compute."""
+    return [node for node in program.graph.nodes if node.target in (_FORWARD, _BACKWARD) and _is_eligible(node)]
 
 
-def operations(node: Node) -> int:
-    """Floating-point operations of an eligible convolution or pullback, done directly."""
+def convolution_flops(node: Node) -> int:
+    """FLOP count of an eligible convolution or its backward pass by the direct algorithm."""
     is_backward, args = node.target is _BACKWARD, arguments(node)
     maps, weight = args[0].meta["val"], args[2 if is_backward else 1].meta["val"]
     wanted = sum(args[-1][:2]) if is_backward else 1
     return int(wanted * 2 * weight.numel() * maps.shape[0] * maps.shape[2] * maps.shape[3])
 
 
-def _lift_kernels(weight: Tensor, groups: int, lift: Tensor) -> Tensor:
+def _transform_kernels(weight: Tensor, groups: int, transform: Tensor) -> Tensor:
     """[16 * groups, out, in]"""
     out, inner = weight.shape[0] // groups, weight.shape[1]
-    return torch.mm(lift, weight.reshape(-1, 9).t()).view(16 * groups, out, inner)
+    return torch.mm(transform, weight.reshape(-1, 9).t()).view(16 * groups, out, inner)
 
 
 def _input_tiles(x: Tensor, groups: int, count: int) -> Tensor:
-    """B' d B of the 4x4 tiles around every 2x2 outputs; what is outside a map is zero.
+    """B' d B of the 4x4 tiles around every 2x2 outputs; maps are padded with zeros.
 
-    Columns are padded after the rows' transform: a compiler that thinks an expression with both paddings too large
-    to be used four times would write it to memory.
+    Columns are padded after the rows' transform: the compiler considers an expression with both paddings too large to
+    be computed four times and would write it to memory.
     """
     height, width = x.shape[2:]
     rows = F.pad(_by_group(x, groups, count), (0, 0, 1, 1 + height % 2))
-    lifted = [F.pad(row, (1, 1 + width % 2)) for row in _lift_input(rows, 4)]
-    return _flat_tiles([piece for row in lifted for piece in _lift_input(row, 5)])
+    transformed = [F.pad(row, (1, 1 + width % 2)) for row in _transform_input(rows, 4)]
+    return _flat_tiles([piece for row in transformed for piece in _transform_input(row, 5)])
 
 
-def _lift_input(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _transform_input(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     a, b, c, d = x.unfold(dim, 4, 2).unbind(-1)
     return a - c, b + c, c - b, d - b
 
@@ -129,10 +130,12 @@ def _output_tiles(y: Tensor, groups: int, count: int) -> Tensor:
     maps = _by_group(y, groups, count)
     if height % 2 or width % 2:
         maps = F.pad(maps, (0, width % 2, 0, height % 2))
-    return _flat_tiles([piece for row in _lift_output(maps, 4) for piece in _lift_output(row, 5)])
+    return _flat_tiles(
+        [piece for row in _transpose_transform_output(maps, 4) for piece in _transpose_transform_output(row, 5)]
+    )
 
 
-def _lift_output(y: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _transpose_transform_output(y: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     a, b = y.unfold(dim, 2, 2).unbind(-1)
     return a, a + b, a - b, b
 
@@ -145,32 +148,35 @@ def _by_group(x: Tensor, groups: int, count: int) -> Tensor:
 
 
 def _flat_tiles(pieces: list[Tensor]) -> Tensor:
-    """One tensor of the 16 positions; they share what they read, so that one kernel can write them all."""
+    """The 16 positions as one tensor; they read the same values, so that one kernel can write them all."""
     count, groups, channels = pieces[0].shape[:3]
     return torch.cat(pieces, 1).view(count * 16 * groups, channels, -1)
 
 
-def _from_tiles(products: Tensor, like: Tensor, groups: int, count: int) -> Tensor:
-    """A' m A, put together to maps of the size of `like`.
+def _from_tiles(results: Tensor, like: Tensor, groups: int, count: int) -> Tensor:
+    """A' m A, assembled to maps of the size of `like`.
 
-    The four pixels of a tile are written side by side, by one kernel that reads every product once: hence the last
-    axis of one that they are joined along. The copy to the order of rows is left to whoever reads the maps.
+    The four pixels of a tile are written next to each other by one kernel that reads each value once: therefore they
+    are concatenated along an added last axis. The copy to row-major order can be fused into the operation that
+    reads the maps.
     """
     batch, _, height, width = like.shape
-    tall, wide = (height + 1) // 2, (width + 1) // 2
-    m = products.view(count, 4, 4, groups, -1, batch // count, tall, wide, 1).permute(1, 2, 0, 5, 3, 4, 6, 7, 8)
-    pixels = torch.cat([piece for row in _lower_output(m) for piece in _lower_output(row)], -1)
-    maps = pixels.view(*pixels.shape[:-1], 2, 2).transpose(5, 6).reshape(batch, -1, 2 * tall, 2 * wide)
+    tile_rows, tile_columns = (height + 1) // 2, (width + 1) // 2
+    m = results.view(count, 4, 4, groups, -1, batch // count, tile_rows, tile_columns, 1).permute(
+        1, 2, 0, 5, 3, 4, 6, 7, 8
+    )
+    pixels = torch.cat([piece for row in _transform_output(m) for piece in _transform_output(row)], -1)
+    maps = pixels.view(*pixels.shape[:-1], 2, 2).transpose(5, 6).reshape(batch, -1, 2 * tile_rows, 2 * tile_columns)
     return maps[:, :, :height, :width].contiguous()
 
 
-def _lower_output(m: Tensor) -> tuple[Tensor, Tensor]:
+def _transform_output(m: Tensor) -> tuple[Tensor, Tensor]:
     a, b, c, d = m.unbind(0)
     return a + b + c, b - c + d
 
 
 def _is_eligible(node: Node) -> bool:
-    """3x3, stride 1, padding 1 on dense two-dimensional maps in single or double precision."""
+    """Whether a convolution is 3x3 with stride 1 and padding 1, on dense 2-d maps in float32 or float64."""
     backward, args = node.target is _BACKWARD, arguments(node)
     vals = [operand.meta["val"] for operand in args[: 3 if backward else 2]]
     stride, padding, dilation, transposed = args[4:8] if backward else args[3:7]
@@ -187,34 +193,35 @@ def _is_eligible(node: Node) -> bool:
     )
 
 
-def _rewrite_forward(node: Node, lift: Node) -> None:
+def _rewrite_forward(node: Node, transform: Node) -> None:
     x, weight, bias, *_, groups = arguments(node)
 
-    def whole(x: Tensor, weight: Tensor, lift: Tensor, *bias: Tensor) -> Tensor:
-        y = convolve(x, weight, groups, lift)
+    def convolve_with_bias(x: Tensor, weight: Tensor, transform: Tensor, *bias: Tensor) -> Tensor:
+        y = convolve(x, weight, groups, transform)
         return y + bias[0].view(-1, 1, 1) if bias else y
 
-    inputs = [x, weight, lift] + ([] if bias is None else [bias])
-    node.replace_all_uses_with(inlined(whole, node, inputs))
+    inputs = [x, weight, transform] + ([] if bias is None else [bias])
+    node.replace_all_uses_with(inline_function(convolve_with_bias, node, inputs))
 
 
-def _rewrite_backward(node: Node, lift: Node) -> None:
+def _rewrite_backward(node: Node, transform: Node) -> None:
     credit, x, weight, *_, groups, _ = arguments(node)
-    passes: dict[int, Pass] = {
-        0: (lambda dy, w, lift: input_gradient(dy, w, groups, lift), [credit, weight, lift]),
-        1: (lambda dy, x, lift: winograd_weight_gradient(dy, x, groups, lift), [credit, x, lift]),
+    gradients: dict[int, FunctionCall] = {
+        0: (lambda dy, w, transform: input_gradient(dy, w, groups, transform), [credit, weight, transform]),
+        1: (lambda dy, x, transform: winograd_weight_gradient(dy, x, groups, transform), [credit, x, transform]),
     }
-    replace_pullback(node, passes)
+    replace_conv_backward(node, gradients)
 
 
-def _merge_equal(graph: Graph, ours: set[Node]) -> None:
-    """Share what several of our pieces compute: an input's tiles serve the forward pass and the weight gradient.
+def _merge_common_subexpressions(graph: Graph, new_nodes: set[Node]) -> None:
+    """Compute equal expressions among `new_nodes` once: forward pass and weight gradient use the same input tiles.
 
-    Theirs are merged as far as they are views, through which one tensor reaches both. Nothing of ours is written to.
+    Of the other nodes only equal views are merged, through which both read one tensor. No result of `new_nodes` is
+    modified in place.
     """
     first: dict[Hashable, Node] = {}
     for node in graph.nodes:
-        if node.op == "call_function" and (node in ours or getattr(node.target, "is_view", False)):
+        if node.op == "call_function" and (node in new_nodes or getattr(node.target, "is_view", False)):
             leaves, structure = tree_flatten((node.args, node.kwargs))
             key = (node.target, tuple((type(leaf), leaf) for leaf in leaves), str(structure))
             same = first.setdefault(key, node)

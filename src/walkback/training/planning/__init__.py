@@ -1,1 +1,1 @@
-"""Which runs are trained together, in which process, and what it costs."""
+"""Planning: which runs are trained together, in which process, and at what predicted cost."""

@@ -1,8 +1,8 @@
-"""How fast a device is: measured, for a prediction of what training will take.
+"""The cost model: predicts training time from measured matmul times and memory bandwidth.
 
-Products are timed one by one, each as large as it is for all models of a fleet together. What is between them moves
-bytes and starts kernels; both are counted, and priced by a measured copy and by what a start takes. The constants below
-fit steps that were timed on an H200 and on two cores.
+Matmuls and convolutions are timed one by one, at the size they have for all models of a fleet together. The small
+operations between them move bytes and launch kernels; both are counted and multiplied by the measured time of a copy
+and by the time of a launch. The constants below were fitted to steps timed on an H200 and on two CPU cores.
 """
 
 from __future__ import annotations
@@ -18,155 +18,156 @@ from torch import Tensor
 
 from walkback.training.driver import set_exact_arithmetic
 from walkback.training.gpu.cuda_graph import capture, synchronize
-from walkback.training.gpu.graph_program import BANDWIDTH, LAUNCH, compiling_seconds, worth_compiling
-from walkback.training.gpu.split_matmul import cuts, matmul_in_parts, parts
+from walkback.training.gpu.graph_program import BANDWIDTH, LAUNCH_SECONDS, compiling_seconds, worth_compiling
+from walkback.training.gpu.split_matmul import matmul_in_parts, split_count, split_count_for
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.planning.flop_count import MatmulShape, StepCost, TensorLayout
 
 ADAMW_PASSES = {"cpu": 8, "cuda": 6}
-"""Times a leaf's worth of bytes moves per update, at the rate of a copy: gradient, weight and two moments are read, and
-three of them written; a GPU's memory reads faster than it copies."""
-UNFUSED, FUSED = 2.4, 0.8
-"""Kernels for each small operation of one model's step: traced, where under vmap some become several; and compiled."""
-STILL_MOVED = 0.6
-"""Share of the small operations' bytes that compiled ones still move."""
-LOOKING = {"cpu": 0.07, "cuda": 0.15}
-"""Evaluation and detectors after every epoch, as a share of it."""
+"""Copies of a leaf's bytes per update, at the bandwidth of a copy: gradient, weight and two moments are read, and
+three of them written; on a GPU reading is faster than copying."""
+UNFUSED_KERNELS, FUSED_KERNELS = 2.4, 0.8
+"""Kernels per small operation of one model's step: when traced (vmap turns some into several) and when compiled."""
+FUSED_TRAFFIC = 0.6
+"""Share of the small operations' bytes that is still moved after compilation."""
+EVALUATION_SHARE = {"cpu": 0.07, "cuda": 0.15}
+"""Time of evaluation and detectors after every epoch, as a share of the epoch's training time."""
 START_SECONDS = (0.3, 5e-3)
-"""To build, trace and record a fleet: at the least, and for each operation of one model's step."""
+"""Seconds to build, trace and capture a fleet: fixed, and for each operation of one model's step."""
 EAGER_LAUNCH = 6e-6
 """Seconds for each operation of a traced step on the CPU."""
-ROW_SECONDS = 5e-4
-"""On a GPU, how long a row of the same product is timed."""
+TIMING_SECONDS = 5e-4
+"""On a GPU, a matmul is repeated for about this long per timing."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Seconds that a fleet's training takes."""
 
-    ahead: float
-    """To build, trace, record and compile it: while another fleet has the GPU, that costs nothing."""
-    steps: float
+    compile_seconds: float
+    """Seconds to build, trace, capture and compile it; they overlap with another fleet's training on the GPU."""
+    step_seconds: float
+    """Seconds of all its steps, evaluation included."""
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """What a device does in a second."""
+    """How fast a device is."""
 
     device: torch.device
     bandwidth: float
-    """Bytes copied, read and written counted."""
-    timed: Callable[[MatmulShape, int, torch.device], float]
-    """Seconds of a product for so many models."""
+    """Bytes per second of a copy; each byte counts twice, as read and as written."""
+    time_matmul: Callable[[MatmulShape, int, torch.device], float]
+    """Seconds of a matmul or convolution for a number of models, on the device."""
 
     @staticmethod
     def of(device: torch.device) -> CostModel:
-        set_exact_arithmetic(device)  # Products are timed as they will be done.
-        return CostModel(device, _bandwidth(device), _product_seconds)
+        set_exact_arithmetic(device)  # Matmuls are timed with the settings they will run with.
+        return CostModel(device, _bandwidth(device), _matmul_seconds)
 
-    def estimate(self, count: StepCost, models: int, steps: int) -> Estimate:
-        """What `steps` steps of `models` models take, looks after every epoch included."""
-        products = self._products(count.products, models)
-        update = ADAMW_PASSES[self.device.type] * models * count.leaf_bytes / self.bandwidth
-        traffic = 2 * models * count.small_bytes / self.bandwidth
-        products_done = sum(times for _, times in count.products)
-        begin = START_SECONDS[0] + START_SECONDS[1] * (count.small_operations + products_done)
-        looked = (1 + LOOKING[self.device.type]) * steps
+    def estimate(self, cost: StepCost, models: int, steps: int) -> Estimate:
+        """The time of `steps` steps of `models` models, including evaluation after every epoch."""
+        matmuls = self._total_seconds(cost.matmuls, models)
+        update = ADAMW_PASSES[self.device.type] * models * cost.leaf_bytes / self.bandwidth
+        traffic = 2 * models * cost.small_bytes / self.bandwidth
+        matmul_count = sum(times for _, times in cost.matmuls)
+        start = START_SECONDS[0] + START_SECONDS[1] * (cost.small_operations + matmul_count)
+        with_evaluation = (1 + EVALUATION_SHARE[self.device.type]) * steps
         if self.device.type == "cpu":
-            eager = products + update + UNFUSED * (traffic + count.small_operations * EAGER_LAUNCH)
-            return Estimate(begin, looked * eager)
-        plain = products + update + UNFUSED * (traffic + count.small_operations * LAUNCH)
-        convolved = [(product, times) for product, times in count.products if _as_winograd(product)]
-        tiled = [(tiles, times) for product, times in convolved for tiles in _winograd_products(product, models)]
-        moved = sum(times * models * _winograd_bytes(product) / BANDWIDTH for product, times in convolved)
-        winograd = products - self._products(convolved, models) + self._products(tiled, models) + moved
-        fused = winograd + update + STILL_MOVED * traffic + FUSED * count.small_operations * LAUNCH
+            eager = matmuls + update + UNFUSED_KERNELS * (traffic + cost.small_operations * EAGER_LAUNCH)
+            return Estimate(start, with_evaluation * eager)
+        plain = matmuls + update + UNFUSED_KERNELS * (traffic + cost.small_operations * LAUNCH_SECONDS)
+        convolved = [(matmul, times) for matmul, times in cost.matmuls if _as_winograd(matmul)]
+        tiled = [(tiles, times) for matmul, times in convolved for tiles in _winograd_matmuls(matmul, models)]
+        moved = sum(times * models * _winograd_bytes(matmul) / BANDWIDTH for matmul, times in convolved)
+        winograd = matmuls - self._total_seconds(convolved, models) + self._total_seconds(tiled, models) + moved
+        fused = winograd + update + FUSED_TRAFFIC * traffic + FUSED_KERNELS * cost.small_operations * LAUNCH_SECONDS
         convolutions = sum(times for _, times in convolved)
-        operations = round(UNFUSED * count.small_operations) + products_done
+        operations = round(UNFUSED_KERNELS * cost.small_operations) + matmul_count
         if not worth_compiling(steps * (plain - fused), operations, convolutions):
-            return Estimate(begin, looked * plain)
-        return Estimate(begin + compiling_seconds(operations, convolutions), looked * fused)
+            return Estimate(start, with_evaluation * plain)
+        return Estimate(start + compiling_seconds(operations, convolutions), with_evaluation * fused)
 
-    def _products(self, products: Iterable[tuple[MatmulShape, int]], models: int) -> float:
-        return sum(times * self.timed(product, models, self.device) for product, times in products)
+    def _total_seconds(self, matmuls: Iterable[tuple[MatmulShape, int]], models: int) -> float:
+        return sum(times * self.time_matmul(matmul, models, self.device) for matmul, times in matmuls)
 
 
-def _product_seconds(product: MatmulShape, models: int, device: torch.device) -> float:
-    """Time a product as a fleet does it; where there is no memory for all models, for half of them twice."""
+def _matmul_seconds(matmul: MatmulShape, models: int, device: torch.device) -> float:
+    """Time a matmul as a fleet runs it; if memory does not suffice for all models, twice the time of half of them."""
     try:
-        return _timed_product(product, models, device)
+        return _time_matmul(matmul, models, device)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-    # One that does not fit alone cannot be timed; whoever trains it will be told.
-    return 2 * _product_seconds(product, models // 2, device) if models > 1 else 0.0
+    # A matmul that does not fit for one model cannot be timed; training will report the lack of memory.
+    return 2 * _matmul_seconds(matmul, models // 2, device) if models > 1 else 0.0
 
 
 @cache
-def _timed_product(product: MatmulShape, models: int, device: torch.device) -> float:
-    if product.kind == "matmul":
-        return _seconds(_matmul(*(_stacked(each, models, product, device) for each in product.operands)), device)
-    return _seconds(_convolution(product, models, device), device)
+def _time_matmul(matmul: MatmulShape, models: int, device: torch.device) -> float:
+    if matmul.kind == "matmul":
+        return _seconds(_matmul_work(*(_stacked(each, models, matmul, device) for each in matmul.operands)), device)
+    return _seconds(_convolution_work(matmul, models, device), device)
 
 
-def _stacked(layout: TensorLayout, models: int, product: MatmulShape, device: torch.device) -> Tensor:
-    """A random tensor of this layout for each model, with the models in front of its matrices."""
+def _stacked(layout: TensorLayout, models: int, matmul: MatmulShape, device: torch.device) -> Tensor:
+    """A random tensor of this layout for each model, as [models * batch, rows, columns]."""
     size = 1 + sum((extent - 1) * stride for extent, stride in zip(layout.shape, layout.strides, strict=True))
-    values = torch.randn(models, size, dtype=product.dtype, device=device)
+    values = torch.randn(models, size, dtype=matmul.dtype, device=device)
     stacked = values.as_strided((models, *layout.shape), (size, *layout.strides))
     return stacked.reshape(-1, *layout.shape[-2:])
 
 
-def _matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
-    count = cuts(left, right) if left.device.type == "cuda" else 1
+def _matmul_work(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
+    count = split_count(left, right) if left.device.type == "cuda" else 1
     return lambda: matmul_in_parts(left, right, count)
 
 
-def _convolution(product: MatmulShape, models: int, device: torch.device) -> Callable[[], object]:
-    """All models as the groups of one convolution."""
-    *maps, kernel = (each.shape for each in product.operands)
-    tensors = [torch.randn(s[0], models * s[1], *s[2:], dtype=product.dtype, device=device) for s in maps]
-    weight = torch.randn(models * kernel[0], *kernel[1:], dtype=product.dtype, device=device)
-    stride, padding = [product.stride] * 2, [product.padding] * 2
-    if product.kind == "convolution":
+def _convolution_work(matmul: MatmulShape, models: int, device: torch.device) -> Callable[[], object]:
+    """One convolution, or its backward pass, with the models as groups."""
+    *maps, kernel = (each.shape for each in matmul.operands)
+    tensors = [torch.randn(s[0], models * s[1], *s[2:], dtype=matmul.dtype, device=device) for s in maps]
+    weight = torch.randn(models * kernel[0], *kernel[1:], dtype=matmul.dtype, device=device)
+    stride, padding = [matmul.stride] * 2, [matmul.padding] * 2
+    if matmul.kind == "convolution":
         return lambda: torch.convolution(tensors[0], weight, None, stride, padding, [1, 1], False, [0, 0], models)
-    wants = [*product.wants, False]
+    wanted = [*matmul.wanted, False]
     backward = torch.ops.aten.convolution_backward
-    return lambda: backward(*tensors, weight, None, stride, padding, [1, 1], False, [0, 0], models, wants)
+    return lambda: backward(*tensors, weight, None, stride, padding, [1, 1], False, [0, 0], models, wanted)
 
 
-def _as_winograd(product: MatmulShape) -> bool:
-    """Whether a compiled step does this product, a convolution or its pullback, as 16 products."""
-    is_3x3 = product.kind != "matmul" and product.operands[-1].shape[-2:] == (3, 3)
-    return is_3x3 and product.stride == product.padding == 1
+def _as_winograd(matmul: MatmulShape) -> bool:
+    """Whether a compiled step computes this convolution or its backward pass by Winograd's 16 matmuls."""
+    is_3x3 = matmul.kind != "matmul" and matmul.operands[-1].shape[-2:] == (3, 3)
+    return is_3x3 and matmul.stride == matmul.padding == 1
 
 
-def _winograd_products(product: MatmulShape, models: int) -> list[MatmulShape]:
-    out, inner = product.operands[-1].shape[:2]
-    length = _tiles(product)
-    if product.kind == "convolution":
+def _winograd_matmuls(matmul: MatmulShape, models: int) -> list[MatmulShape]:
+    out, inner = matmul.operands[-1].shape[:2]
+    length = _tiles(matmul)
+    if matmul.kind == "convolution":
         shapes = [(16, out, inner, length)]
     else:
-        # Its terms are cut up as `winograd.chunks` does it for all models.
-        count = math.gcd(product.operands[0].shape[0], parts(16 * models, out, length, inner))
-        shapes = [(16, inner, out, length)] * product.wants[0]
-        shapes += [(16 * count, out, length // count, inner)] * product.wants[1]
+        # The terms are split as `winograd.batch_chunks` splits them for all models.
+        count = math.gcd(matmul.operands[0].shape[0], split_count_for(16 * models, out, length, inner))
+        shapes = [(16, inner, out, length)] * matmul.wanted[0]
+        shapes += [(16 * count, out, length // count, inner)] * matmul.wanted[1]
 
     def dense(*shape: int) -> TensorLayout:
         return TensorLayout(shape, (shape[1] * shape[2], shape[2], 1))
 
-    return [replace(product, kind="matmul", operands=(dense(b, m, k), dense(b, k, n))) for b, m, k, n in shapes]
+    return [replace(matmul, kind="matmul", operands=(dense(b, m, k), dense(b, k, n))) for b, m, k, n in shapes]
 
 
-def _winograd_bytes(product: MatmulShape) -> int:
-    """Bytes that its transforms write and read: maps at 16 positions for each four of their pixels."""
-    out, inner = product.operands[-1].shape[:2]
-    maps = 1 if product.kind == "convolution" else sum(product.wants)
-    return maps * 2 * 16 * _tiles(product) * (out + inner) * product.dtype.itemsize
+def _winograd_bytes(matmul: MatmulShape) -> int:
+    """Bytes that its transforms write and read: 16 values for each 2x2 tile of a map."""
+    out, inner = matmul.operands[-1].shape[:2]
+    maps = 1 if matmul.kind == "convolution" else sum(matmul.wanted)
+    return maps * 2 * 16 * _tiles(matmul) * (out + inner) * matmul.dtype.itemsize
 
 
-def _tiles(product: MatmulShape) -> int:
-    batch, _, height, width = product.operands[0].shape
+def _tiles(matmul: MatmulShape) -> int:
+    batch, _, height, width = matmul.operands[0].shape
     return batch * -(-height // 2) * -(-width // 2)
 
 
@@ -176,7 +177,7 @@ def _bandwidth(device: torch.device) -> float:
 
 
 def _copy(size: int, device: torch.device) -> tuple[int, float]:
-    """Time the copy of `size` bytes, or of a part of them where there is little memory; the bytes and the seconds."""
+    """Time a copy of `size` bytes, or of fewer if memory does not suffice; returns the bytes and the seconds."""
     try:
         source, target = torch.empty(2, size, dtype=torch.uint8, device=device)
     except RuntimeError as error:
@@ -187,17 +188,18 @@ def _copy(size: int, device: torch.device) -> tuple[int, float]:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """How long some work takes; on a GPU in a row of the same, since starting one alone would take longer than it."""
+    """Seconds that `work` takes; on a GPU averaged over repetitions in a CUDA graph, since a launch from the host can
+    take longer than the work."""
     if device.type != "cuda":
-        return _shortest(work, device)
-    work()  # Whatever it needs to be set up is not part of it.
-    times = math.ceil(ROW_SECONDS / _shortest(work, device))
-    row, _ = capture(lambda: [work() for _ in range(times)][-1])
-    return _shortest(row.replay, device) / times
+        return _shortest_time(work, device)
+    work()  # One-time setup is not part of the time.
+    times = math.ceil(TIMING_SECONDS / _shortest_time(work, device))
+    graph, _ = capture(lambda: [work() for _ in range(times)][-1])
+    return _shortest_time(graph.replay, device) / times
 
 
-def _shortest(work: Callable[[], object], device: torch.device) -> float:
-    """The shortest of a few times: what else goes on in a machine only ever adds."""
+def _shortest_time(work: Callable[[], object], device: torch.device) -> float:
+    """The shortest of a few timings: other load on the machine can only add time."""
     found: list[float] = []
     while len(found) < 2 or (len(found) < 6 and sum(found) < 2e-3):
         synchronize(device)

@@ -1,4 +1,4 @@
-"""Runs that are trained together, what that costs, and what becomes of them where they do not fit."""
+"""Groups of runs that are trained together, their costs, and how a group is split if it does not fit into memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ import torch
 from walkback.training.resolved_run import ResolvedRun
 
 SMALL_STEP = 2e8
-"""Floating-point operations of a step under which one CPU thread is enough."""
+"""FLOP count of a step below which one CPU thread is enough."""
 
 
 @dataclass(frozen=True)
 class FleetGroup:
-    """Runs that are trained together: a fleet, or several side by side."""
+    """Runs that are trained together: one fleet, or several concurrent fleets."""
 
     resolved_runs: tuple[ResolvedRun, ...]
     driver: Literal["single", "fleet"]
     seconds: float
+    """Predicted time of the epochs left."""
     memory: int
+    """Bytes."""
     flops: int
-    """Of one step of all its models."""
-    ahead: float = 0.0
-    """Of its seconds those for which it does not need the GPU yet: it is traced and compiled."""
+    """FLOP count of one step of all its models."""
+    compile_seconds: float = 0.0
+    """The part of `seconds` in which it is traced and compiled and does not need the GPU yet."""
     sizes: tuple[int, ...] = ()
-    """Of its fleets, where it has several."""
+    """Number of models in each fleet, if there are several fleets."""
     done: int = 0
-    """Epochs that are behind it; its seconds are for those that are left."""
+    """Epochs already trained."""
 
     @property
     def epochs_left(self) -> int:
@@ -43,9 +45,9 @@ class FleetGroup:
         return self.epochs_left * self.resolved_runs[0].steps_per_epoch
 
     def resumed_from(self, epoch: int) -> FleetGroup:
-        """The same group with so many epochs done, and the time it takes from there."""
+        """The same group with `epoch` epochs done, and the predicted time of the rest."""
         share = (self.resolved_runs[0].config.epochs - epoch) / self.epochs_left if self.epochs_left else 0.0
-        return replace(self, done=epoch, seconds=self.ahead + share * (self.seconds - self.ahead))
+        return replace(self, done=epoch, seconds=self.compile_seconds + share * (self.seconds - self.compile_seconds))
 
     @property
     def fleets(self) -> list[tuple[ResolvedRun, ...]]:
@@ -54,7 +56,7 @@ class FleetGroup:
 
     @property
     def costs(self) -> dict[str, object]:
-        """As `--json` prints them."""
+        """The costs as `--json` prints them."""
         return {
             "driver": self.driver,
             "fleets": [len(fleet) for fleet in self.fleets],
@@ -71,7 +73,7 @@ class FleetGroup:
 
 
 def halves(group: FleetGroup) -> tuple[FleetGroup, FleetGroup]:
-    """A group that did not fit into the memory, as two; estimates are shared out by the number of models."""
+    """The two halves of a group that did not fit into memory; its costs are divided by the number of models."""
     if len(group.sizes) > 1:
         middle = (len(group.sizes) + 1) // 2
         sizes = group.sizes[:middle], group.sizes[middle:]
@@ -84,21 +86,29 @@ def halves(group: FleetGroup) -> tuple[FleetGroup, FleetGroup]:
 def _part(group: FleetGroup, members: tuple[ResolvedRun, ...], sizes: tuple[int, ...]) -> FleetGroup:
     share = len(members) / len(group.resolved_runs)
     memory, flops = round(share * group.memory), round(share * group.flops)
-    seconds, ahead = share * group.seconds, share * group.ahead
-    return replace(group, resolved_runs=members, seconds=seconds, memory=memory, flops=flops, ahead=ahead, sizes=sizes)
+    seconds, compile_seconds = share * group.seconds, share * group.compile_seconds
+    return replace(
+        group,
+        resolved_runs=members,
+        seconds=seconds,
+        memory=memory,
+        flops=flops,
+        compile_seconds=compile_seconds,
+        sizes=sizes,
+    )
 
 
 def back_off_text(group: FleetGroup, parts: Sequence[FleetGroup]) -> str:
-    """What whoever watches is told."""
+    """The message shown when a group is split into `parts` for lack of memory."""
     sizes = " + ".join(str(len(part.resolved_runs)) for part in parts)
-    return f"out of memory with {len(group.resolved_runs)} models together; going on with {sizes}"
+    return f"out of memory with {len(group.resolved_runs)} models together; continuing with {sizes}"
 
 
 @contextmanager
 def suitable_threads(group: FleetGroup) -> Iterator[None]:
-    """One thread where a step is too small to share, unless the user has set their number.
+    """Use one CPU thread if a step is too small for several, unless the user has set OMP_NUM_THREADS.
 
-    Threads that wait for each other's crumbs gain little on an idle machine and lose several-fold on a busy one.
+    Several threads on a small step gain little on an idle machine and are several times slower on a busy one.
     """
     before = torch.get_num_threads()
     if group.flops < SMALL_STEP and "OMP_NUM_THREADS" not in os.environ:

@@ -1,4 +1,7 @@
-"""What one training step of one model does, counted: run on torch's meta device, which does no arithmetic."""
+"""FLOP count and memory traffic of one training step of one model.
+
+The step is run on torch's meta device, which does no arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from walkback.training.gpu.graph_program import trace_program
 from walkback.training.resolved_run import ResolvedRun
 from walkback.training.step import StepSpec, step
 
-aten = torch.ops.aten
+_aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class TensorLayout:
 
 @dataclass(frozen=True)
 class MatmulShape:
-    """A matrix product or a convolution: the operations that are worth timing one by one."""
+    """A matmul or a convolution: the operations that the cost model times one by one."""
 
     kind: str
     """`matmul`, `convolution` or `convolution_backward`."""
@@ -43,34 +46,34 @@ class MatmulShape:
     stride: int = 1
     padding: int = 0
     dtype: torch.dtype = torch.float32
-    wants: tuple[bool, ...] = ()
-    """Of a convolution's pullback: whether the input's and the kernel's gradient are asked for."""
+    wanted: tuple[bool, ...] = ()
+    """For `convolution_backward`: whether the input's and the kernel's gradients are computed."""
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """One step of one model."""
+    """The cost of one step of one model."""
 
     flops: int
     bytes_made: int
-    """Bytes of all results: at most the memory the step needs."""
+    """Bytes of all results: an upper bound of the memory the step needs."""
     leaf_bytes: int
-    products: tuple[tuple[MatmulShape, int], ...]
-    """Each with the number of times it occurs."""
+    matmuls: tuple[tuple[MatmulShape, int], ...]
+    """Matmuls and convolutions, each with the number of times it occurs."""
     small_operations: int
-    """All others that are not mere views."""
+    """Number of all other operations, views not counted."""
     small_bytes: int
-    """Bytes of their results."""
+    """Bytes of the small operations' results."""
 
     @property
-    def mean_product(self) -> float:
-        """Floating-point operations of a product, on average."""
-        return self.flops / max(1, sum(times for _, times in self.products))
+    def mean_matmul_flops(self) -> float:
+        """Mean FLOP count of a matmul."""
+        return self.flops / max(1, sum(times for _, times in self.matmuls))
 
 
 def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost:
-    """Count one step of one model; with `frozen_apart` without the gradients of what is frozen in it, as in a fleet in
-    which it is frozen in all."""
+    """Count one step of one model; with `frozen_apart` without the gradients of its frozen leaves, as in a fleet whose
+    models all have them frozen."""
     try:
         shapes = resolved.params()
         state, noise = _meta(resolved.state()), _meta(resolved.noise(0, 0))
@@ -90,14 +93,14 @@ def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost
 
     inputs = (params, state, knobs, x, y, noise)
     program = trace_program(work, inputs) if frozen_apart else work
-    counter = _Counter()
+    counter = _OperationCounter()
     with counter:
         program(*inputs)
     return StepCost(
         flops=counter.flops,
-        bytes_made=counter.product_bytes + counter.small_bytes,
+        bytes_made=counter.matmul_bytes + counter.small_bytes,
         leaf_bytes=sum(leaf.nbytes for leaf in shapes.values()),
-        products=tuple(counter.products.items()),
+        matmuls=tuple(counter.matmuls.items()),
         small_operations=counter.small_operations,
         small_bytes=counter.small_bytes,
     )
@@ -107,35 +110,35 @@ def _meta(leaves: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: leaf.to("meta") for name, leaf in leaves.items()}
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the operations that run inside it."""
+class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operations that run inside the context."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = self.product_bytes = self.small_bytes = self.small_operations = 0
-        self.products: Counter[MatmulShape] = Counter()
+        self.flops = self.matmul_bytes = self.small_bytes = self.small_operations = 0
+        self.matmuls: Counter[MatmulShape] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         made = sum(leaf.nbytes for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
         if func.overloadpacket in flop_registry:
             self.flops += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=result)
-            self.product_bytes += made
-            self.products[_product(func, args)] += 1
+            self.matmul_bytes += made
+            self.matmuls[_matmul_shape(func, args)] += 1
         elif not func.is_view:
             self.small_operations += 1
             self.small_bytes += made
         return result
 
 
-def _product(func: Any, args: Any) -> MatmulShape:
-    if func is aten.convolution.default:
+def _matmul_shape(func: Any, args: Any) -> MatmulShape:
+    if func is _aten.convolution.default:
         x, weight, _, stride, padding = args[:5]
         return MatmulShape("convolution", (TensorLayout.of(x), TensorLayout.of(weight)), stride[0], padding[0], x.dtype)
-    if func is aten.convolution_backward.default:
+    if func is _aten.convolution_backward.default:
         credit, x, weight, _, stride, padding = args[:6]
         layouts = (TensorLayout.of(credit), TensorLayout.of(x), TensorLayout.of(weight))
         return MatmulShape("convolution_backward", layouts, stride[0], padding[0], x.dtype, tuple(args[-1][:2]))
-    # `addmm` and `baddbmm` have what is added first.
+    # The first tensor of `addmm` and `baddbmm` is the summand.
     left, right = [each for each in args if isinstance(each, Tensor)][-2:]
     return MatmulShape("matmul", (TensorLayout.of(left), TensorLayout.of(right)), dtype=left.dtype)

@@ -1,4 +1,4 @@
-"""Groups shared out among processes, and how long these take."""
+"""Distributes groups of runs among worker processes and predicts how long they take."""
 
 from __future__ import annotations
 
@@ -8,64 +8,68 @@ from dataclasses import dataclass
 from walkback.training.planning.fleet_plan import FleetGroup, halves
 from walkback.training.resolved_run import ResolvedRun
 
-WORTH_CUTTING = 5.0
-"""Seconds that the longest share must be over the fair one before fleets are cut for it."""
+MIN_EXCESS_SECONDS = 5.0
+"""Seconds by which the longest share must exceed the mean one before fleets are split for it."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that train: side by side on cores of their own, or in turns on one GPU, where meanwhile the others
-    compile."""
+    """Processes that train, in parallel on CPU cores or in turns on one GPU."""
 
     count: int = 1
     in_turns: bool = False
+    """Whether they take turns on one GPU; a process compiles while another one trains."""
 
     def seconds(self, groups: Sequence[FleetGroup]) -> float:
-        """How long these groups take."""
+        """Predicted seconds until all groups are trained."""
         if self.count == 1 or not groups:
-            return _seconds(groups)
+            return _total_seconds(groups)
         if self.in_turns:
-            first = shortest_compile_first(groups)[0].ahead
-            return max(first + sum(group.seconds - group.ahead for group in groups), _seconds(groups) / self.count)
-        return max(map(_seconds, split_evenly(split_long_fleets(groups, self.count), self.count)))
+            first = shortest_compile_first(groups)[0].compile_seconds
+            return max(
+                first + sum(group.seconds - group.compile_seconds for group in groups),
+                _total_seconds(groups) / self.count,
+            )
+        return max(map(_total_seconds, split_evenly(split_long_fleets(groups, self.count), self.count)))
 
 
-ALONE = Workers()
+ONE_WORKER = Workers()
 
 
 def shortest_compile_first(groups: Sequence[FleetGroup]) -> list[FleetGroup]:
-    """The order in which processes are given groups that take turns on a GPU: it should not wait long for the first."""
-    return sorted(groups, key=lambda group: group.ahead)
+    """The groups in the order in which they are assigned to processes that share a GPU: it waits for the first group to
+    compile, so the shortest compile time comes first."""
+    return sorted(groups, key=lambda group: group.compile_seconds)
 
 
 def split_evenly(groups: Sequence[FleetGroup], workers: int) -> list[list[FleetGroup]]:
-    """Each worker's fleets, about the same time for all: the longest go first, each to whoever has least to do."""
+    """Each worker's groups, with about equal total time: longest first, each to the worker with the least work."""
     shares: list[list[FleetGroup]] = [[] for _ in range(workers)]
     for group in sorted(groups, key=lambda group: -group.seconds):
-        min(shares, key=_seconds).append(group)
+        min(shares, key=_total_seconds).append(group)
     return [share for share in shares if share]
 
 
 def split_long_fleets(
-    groups: Sequence[FleetGroup], workers: int, is_begun: Callable[[ResolvedRun], bool] = lambda _: False
+    groups: Sequence[FleetGroup], workers: int, is_started: Callable[[ResolvedRun], bool] = lambda _: False
 ) -> list[FleetGroup]:
-    """The same models in fleets that can be shared out evenly, so that no core waits for the last one.
+    """The same models in fleets that can be distributed evenly, so that no core waits for the last one.
 
-    Fleets are cut in two for it, and the longest come first; runs that are begun stay in the company they were begun
-    in.
+    Long fleets are split in half, and the longest come first. Fleets with a run for which `is_started` holds are not
+    split: such runs resume in the fleet they were started in.
     """
-    found, fair = list(groups), _seconds(groups) / workers
+    found, mean_seconds = list(groups), _total_seconds(groups) / workers
     while found:
-        longest = max(split_evenly(found, workers), key=_seconds)
-        cut = [
-            group for group in longest if len(group.resolved_runs) > 1 and not any(map(is_begun, group.resolved_runs))
+        longest = max(split_evenly(found, workers), key=_total_seconds)
+        splittable = [
+            group for group in longest if len(group.resolved_runs) > 1 and not any(map(is_started, group.resolved_runs))
         ]
-        if not cut or _seconds(longest) <= max(1.1 * fair, fair + WORTH_CUTTING):
+        if not splittable or _total_seconds(longest) <= max(1.1 * mean_seconds, mean_seconds + MIN_EXCESS_SECONDS):
             break
-        found.remove(cut[0])
-        found = sorted([*found, *halves(cut[0])], key=lambda group: -group.seconds)
+        found.remove(splittable[0])
+        found = sorted([*found, *halves(splittable[0])], key=lambda group: -group.seconds)
     return found
 
 
-def _seconds(groups: Sequence[FleetGroup]) -> float:
+def _total_seconds(groups: Sequence[FleetGroup]) -> float:
     return sum(group.seconds for group in groups)

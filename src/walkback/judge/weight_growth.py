@@ -1,4 +1,4 @@
-"""How far training has taken a network from its first weights: what its blocks' weights and outputs grew to.
+"""Growth of a network's block weights and block outputs since initialisation.
 
 Blocks are averaged geometrically, since these are factors; the papers do not say how they average.
 """
@@ -15,7 +15,7 @@ MATRICES = ("w1", "w2")
 
 
 def branch_growth(first: Measurements, last: Measurements) -> Number:
-    """Block outputs f_l(h_l): their mean norm over that of the first network, on the same samples."""
+    """Mean norm of the block outputs f_l(h_l), divided by that at initialisation, on the same samples."""
     above, below = last.get("branch_norm"), first.get("branch_norm")
     if above is None or below is None:
         return Number.missing("block outputs were not measured")
@@ -23,11 +23,11 @@ def branch_growth(first: Measurements, last: Measurements) -> Number:
 
 
 def block_move(m: Measurements) -> Number:
-    """|θ - θ_0| / |θ_0| of a block's parameters, all of them as one vector."""
+    """|θ - θ_0| / |θ_0| of a block, all its parameters as one vector."""
     names = _leaves(m)
     if isinstance(names, Number):
         return names
-    rows = [[place for place, name in enumerate(names) if name.startswith(f"blocks.{b}.")] for b in range(m.depth)]
+    rows = [[index for index, name in enumerate(names) if name.startswith(f"blocks.{b}.")] for b in range(m.depth)]
 
     def sizes(key: str) -> Array:
         return np.array([np.linalg.norm(m.arrays[key][row]) for row in rows])
@@ -61,7 +61,7 @@ def _leaves(m: Measurements) -> list[str] | Number:
 
 
 def _matrices(m: Measurements) -> list[list[int]] | Number:
-    """Where each block's w1 and w2 stand among the leaves."""
+    """The indices of each block's w1 and w2 among the leaves."""
     names = _leaves(m)
     if isinstance(names, Number):
         return names
@@ -72,6 +72,6 @@ def _matrices(m: Measurements) -> list[list[int]] | Number:
 
 
 def _mean(above: Array, below: Array) -> Number:
-    """The geometric mean of ratios; zero where one of them is."""
+    """The geometric mean of the ratios; zero if one of them is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return Number.of(float(np.exp(np.log(above / below).mean())))

@@ -1,6 +1,6 @@
-"""Small networks that several reproducers look at: trained once in a process, in seconds, on the embedded task.
+"""Small networks that several reproducers measure: trained once per process, in seconds, on the embedded task.
 
-They are trained in float64, so that another processor's order of summation does not lead to another network.
+They are trained in float64, so that a different order of summation on another processor does not change the result.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.snapshot import measure
-from walkback.measure.subject import OwnSubject
+from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Leaves, Network, part
 from walkback.training.resolved_run import ResolvedRun, resolve
 from walkback.training.single import Single
 
 DEPTH, _EPOCHS, PITFALL_SAMPLES = 4, 3, 1024
 CPU = torch.device("cpu")
-EXPLODED = "dfa:scale=unit_error,site=input"
-"""The papers' direct feedback alignment, whose hidden states grow."""
+EXPLODING_DFA = "dfa:scale=unit_error,site=input"
+"""The papers' direct feedback alignment, whose hidden states grow with training."""
 
 
 def resolved(method: str, *, d: int = 32, lr: float = 1e-2, epochs: int = _EPOCHS) -> ResolvedRun:
+    """The resolved run of a method on a small ResMLP of width `d`, seed 1, in float64."""
     arch = Spec("resmlp", {"d": d, "depth": DEPTH})
     config = RunConfig(method=Spec.parse(method), arch=arch, seed=1, epochs=epochs, lr=lr, dtype="float64")
     return resolve(config)
@@ -39,6 +40,7 @@ def resolved(method: str, *, d: int = 32, lr: float = 1e-2, epochs: int = _EPOCH
 
 @cache
 def data() -> Dataset:
+    """The embedded data set."""
     return resolved("bp").source.load(None)
 
 
@@ -58,7 +60,8 @@ class Trained:
 
     @cached_property
     def measurements(self) -> Measurements:
-        subject = OwnSubject(self.net, self.params, self.resolved.rule, self.state)
+        """The measurements of the network on the test samples."""
+        subject = NetworkSubject(self.net, self.params, self.resolved.rule, self.state)
         labels, site = self.resolved.rule.labels(self.net.depth), self.resolved.shared_options.site
         return measure(subject, groups(), labels=labels, site=site)
 
@@ -74,29 +77,32 @@ class Trained:
 
 @cache
 def trained(method: str, *, d: int = 32, lr: float = 1e-2) -> Trained:
-    made = resolved(method, d=d, lr=lr)
-    driver = Single(made, data(), CPU)
+    """The network of a method after its last epoch."""
+    resolved_run = resolved(method, d=d, lr=lr)
+    driver = Single(resolved_run, data(), CPU)
     for _ in range(_EPOCHS):
         driver.train_epoch(lambda _: None)
     (snapshot,), (accuracy,) = driver.snapshots(), driver.test_accuracy()
-    return Trained(made, snapshot.params, snapshot.state, accuracy)
+    return Trained(resolved_run, snapshot.params, snapshot.state, accuracy)
 
 
 def samples(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """The first test samples."""
+    """(inputs, labels) of the first test samples."""
     return data().test_x[:PITFALL_SAMPLES].to(dtype), data().test_y[:PITFALL_SAMPLES]
 
 
 def groups() -> Groups:
+    """The test samples in the groups that are measured."""
     return regroup([samples()], distinct=True)
 
 
-def typed(leaves: Leaves, dtype: torch.dtype) -> Leaves:
+def to_dtype(leaves: Leaves, dtype: torch.dtype) -> Leaves:
+    """The same leaves in another precision."""
     return {name: leaf.to(dtype) for name, leaf in leaves.items()}
 
 
 def mean_loss_gradients(net: Network, params: Leaves, x: Tensor, y: Tensor, scale: float = 1.0) -> list[Tensor]:
-    """As evaluation scripts do it: the gradient of the batch's mean loss in h_0..h_L, in the parameters' precision."""
+    """The gradient of the mean loss in h_0..h_L in the parameters' precision, as evaluation scripts compute it."""
     h = net.stem(part(params, "stem"), x).detach().requires_grad_()
     states = [h]
     for block in range(net.depth):

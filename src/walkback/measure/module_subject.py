@@ -1,8 +1,8 @@
-"""Any nn.Module as a subject: its blocks are watched by hooks during one ordinary forward pass.
+"""Any nn.Module as a subject: hooks record its blocks' inputs and outputs during one ordinary forward pass.
 
 The state h_l is the input of block l. A block returns either the next state or the residual branch that is added to
-its input; which of the two is decided by looking (`discover.py`). The gradient in h_l is the total derivative of the
-loss in that tensor, taken by autograd, so nothing about the model's inside has to be known.
+its input (`discovery.py` finds out which). The gradient in h_l is the total derivative of the loss with respect to that
+tensor, computed by autograd, so nothing else about the model has to be known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -26,16 +26,18 @@ CaptureKind = Literal["state", "branch"]
 
 @dataclass
 class Call:
-    """One call of a block: the state it got and what it returned."""
+    """One call of a block: its input state and its output."""
 
     block: str
     state: Tensor
     output: Tensor
     version: int
-    """The state's version counter when the block was entered: a later change in place would falsify it."""
+    """The state's version counter when the block was called; it changes if the state is modified in place."""
 
 
-class ForeignSubject(Subject):
+class ModuleSubject(Subject):
+    """A model with the names of its blocks and what they return; `step_fn` replaces its cross-entropy loss."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -53,13 +55,13 @@ class ForeignSubject(Subject):
     def run(self, x: Any, y: Tensor | None) -> FrozenPass:
         inputs = cast(x, self.dtype, self.device)
         labels = None if y is None else y.to(self.device)
-        with torch.enable_grad(), watched(self._model, self._blocks) as calls:
+        with torch.enable_grad(), record_calls(self._model, self._blocks) as calls:
             output = forward(self._model, inputs, labels, self._step_fn)
         check_calls(calls, len(tensor_leaves(inputs)[0]))
-        tensors = [made.state for made in calls] + [calls[-1].output]
-        # h_L itself may never exist as one tensor; where a branch is added to h_{L-1}, both have the same gradient.
+        tensors = [call.state for call in calls] + [calls[-1].output]
+        # h_L may not exist as a tensor of its own. If a branch is added to h_{L-1}, the branch has the same gradient.
         top = calls[-1].output.detach()
-        values = [made.state.detach() for made in calls]
+        values = [call.state.detach() for call in calls]
         values.append(values[-1] + top if self._kind == "branch" else top)
         if self._step_fn is not None:
             return self._finish_step(inputs, labels, tensors, values, output)
@@ -67,8 +69,8 @@ class ForeignSubject(Subject):
             raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
         if labels.ndim != 1:
             raise InputError(f"Labels have shape {tuple(labels.shape)}; expected one whole number for each sample.")
-        done = finish_pass(inputs, labels, tensors, logits_of(output))
-        return FrozenPass(inputs, labels, tuple(values), done.reference, done.losses, done.logits, done.error)
+        classified = finish_pass(inputs, labels, tensors, logits_of(output))
+        return replace(classified, states=tuple(values))
 
     def _finish_step(
         self, x: Any, y: Tensor | None, tensors: Sequence[Tensor], values: Sequence[Tensor], losses: Any
@@ -80,14 +82,14 @@ class ForeignSubject(Subject):
         reference = torch.autograd.grad(losses.sum(), list(tensors))
         return FrozenPass(x, y, tuple(values), tuple(reference), losses.detach(), None, None)
 
-    def double(self) -> ForeignSubject:
-        twin = copy.deepcopy(self._model).double()
-        return ForeignSubject(twin, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
+    def double(self) -> ModuleSubject:
+        model64 = copy.deepcopy(self._model).double()
+        return ModuleSubject(model64, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
 
 
 @contextmanager
-def watched(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]]:
-    """Record every call of the named blocks, in order; the hooks go when the pass is over."""
+def record_calls(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]]:
+    """Record every call of the named blocks, in order; the hooks are removed on exit."""
     calls: list[Call] = []
     pending: list[tuple[Tensor, int]] = []
     handles = []
@@ -117,58 +119,59 @@ def watched(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]]:
 
 
 def check_calls(calls: Sequence[Call], samples: int) -> None:
+    """Refuse calls whose states cannot be measured; `samples` is the number of samples in the batch."""
     if not calls:
         raise InputError("None of the named blocks was called in the forward pass. Name others with blocks=.")
-    for made in calls:
-        for what, tensor in (("gets", made.state), ("returns", made.output)):
+    for call in calls:
+        for what, tensor in (("gets", call.state), ("returns", call.output)):
             if tensor.ndim < 2 or len(tensor) != samples:
                 raise InputError(
-                    f"The block '{made.block}' {what} a state of shape {tuple(tensor.shape)} for {samples} samples; "
+                    f"The block '{call.block}' {what} a state of shape {tuple(tensor.shape)} for {samples} samples; "
                     "the first axis must be the samples (batch_first=True), the others one sample's features."
                 )
-        if made.state._version != made.version:
+        if call.state._version != call.version:
             raise InputError(
-                f"The block '{made.block}' changes its input in place, so the state it got cannot be measured. "
+                f"The block '{call.block}' changes its input in place, so the state it got cannot be measured. "
                 "Write h = h + f(h) in place of h += f(h)."
             )
-        if not made.output.requires_grad:
+        if not call.output.requires_grad:
             raise InputError(
-                f"The output of the block '{made.block}' carries no gradient: the model detaches it or runs it under "
+                f"The output of the block '{call.block}' carries no gradient: the model detaches it or runs it under "
                 "no_grad. Measure the model without that."
             )
 
 
 class ModelRunError(InputError):
-    """The model itself cannot run on the batches, whatever its blocks are."""
+    """The model cannot run on the batches, whatever its blocks are."""
 
 
-def forward(model: nn.Module, x: Any, y: Tensor | None, step_fn: StepFn | None, **named: Any) -> Any:
-    """What a model returns for one batch, or the losses that `step_fn` makes of it."""
+def forward(model: nn.Module, x: Any, y: Tensor | None, step_fn: StepFn | None, **arguments: Any) -> Any:
+    """The output of a model for one batch, or the losses that `step_fn` returns."""
     try:
-        return _call(model, x, **named) if step_fn is None else step_fn(model, (x, y))
+        return _call(model, x, **arguments) if step_fn is None else step_fn(model, (x, y))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         shapes = ", ".join(str(tuple(leaf.shape)) for leaf in tensor_leaves(x))
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        who = type(model).__name__ if step_fn is None else "step_fn"
+        message = (str(error) or type(error).__name__).splitlines()[0]
+        caller = type(model).__name__ if step_fn is None else "step_fn"
         raise ModelRunError(
-            f"{who} fails on a batch with inputs of shape {shapes}: {said}. Give batches that the model takes: one "
-            "tensor, a tuple of positional or a dict of keyword arguments, of any number of samples."
+            f"{caller} fails on a batch with inputs of shape {shapes}: {message}. Give batches that the model takes: "
+            "one tensor, a tuple of positional or a dict of keyword arguments, of any number of samples."
         ) from error
 
 
-def _call(model: nn.Module, x: Any, **named: Any) -> Any:
-    """A model on one batch: dicts by keyword, tuples by position."""
+def _call(model: nn.Module, x: Any, **arguments: Any) -> Any:
+    """Call a model on one batch: a dict by keyword, a tuple by position."""
     if isinstance(x, dict):
-        return model(**x, **named)
+        return model(**x, **arguments)
     if isinstance(x, tuple | list):
-        return model(*x, **named)
-    return model(x, **named)
+        return model(*x, **arguments)
+    return model(x, **arguments)
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in whatever a model returns: a tensor, `.logits`, ["logits"], or the first tensor of a tuple."""
+    """The logits in a model's output: a tensor, `.logits`, ["logits"], or the first tensor of a tuple."""
     if isinstance(output, dict) and "logits" in output:
         output = output["logits"]
     elif hasattr(output, "logits"):

@@ -1,55 +1,50 @@
-"""Which failure it is, by name, and the walk-back chain in words.
+"""Failure modes by name, and the walk-back chain of questions and answers.
 
-The chain is always told in the same order: what the headline alone would claim, whether the deepest reference means
-anything, whether trained blocks beat random ones, and only then which mode it is.
+The chain always has the same order: what the headline alone would claim, whether the deepest reference is meaningful,
+whether trained blocks beat random ones, and then which failure mode it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from walkback.judge.card_part import CardPart
 from walkback.judge.claims import Claim
 from walkback.judge.evidence import Evidence, mean
 from walkback.judge.flag import Flag
 from walkback.judge.quantities import Quantities
 
 EVIDENCE = ("replay", "intervention", "cross_architecture")
-"""Keys of the context under which a study leaves a sentence about the mode."""
+"""Keys of the context under which a study may give a sentence about the failure mode."""
 
 
 @dataclass(frozen=True)
-class Mode:
+class Mode(CardPart):
     """One failure mode that was found."""
 
-    id: str
+    id: Literal["1a", "1b", "2"]
     name: str
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "reason": self.reason}
-
 
 @dataclass(frozen=True)
-class Step:
+class Step(CardPart):
     """One step of the walk-back chain."""
 
     question: str
     answer: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {"question": self.question, "answer": self.answer}
-
 
 def modes(q: Quantities, flags: Mapping[str, Flag], alignment: Claim) -> tuple[Mode, ...]:
-    """The modes that the flags and the alignment claim show."""
+    """The failure modes that the flags and the alignment claim show."""
     found = []
     if flags["D1"].status == "raised":
         found.append(Mode("1a", "scale growth", flags["D1"].reason))
     floor = flags["D2"].threshold
     assert floor is not None
-    # A fitted network has a small gradient because its error is small: nothing has collapsed.
+    # A fitted network has a small gradient because its error is small: that is no collapse.
     if flags["D2"].status == "raised" and not q.is_fitted(floor):
         found.append(Mode("1b", "reference collapse", f"{flags['D2'].reason}; {_sub_mode(flags['direction'])}"))
     if flags["concentration"].status == "raised":
@@ -72,13 +67,13 @@ def chain(
     found: tuple[Mode, ...],
     context: Mapping[str, Any],
 ) -> tuple[Step, ...]:
-    """The walk-back chain, in the protocol's order."""
+    """The walk-back chain, in the protocol's order; `found` are the failure modes."""
     return (
         Step("What would accuracy and alignment alone claim?", _headline(q, evidence)),
         Step("Is the deepest reference meaningful?", _reference(q, flags)),
-        Step("Do trained blocks beat matched random blocks?", f"{_word(flags['D3'])}: {flags['D3'].reason}"
+        Step("Do trained blocks beat matched random blocks?", f"{_yes_or_no(flags['D3'])}: {flags['D3'].reason}"
              f" (the claim: {depth.shown})"),
-        Step("Which mode is it?", _which(found, context)),
+        Step("Which mode is it?", _modes_text(found, context)),
     )  # fmt: skip
 
 
@@ -88,7 +83,7 @@ def _headline(q: Quantities, evidence: Evidence) -> str:
 
 
 def _reference(q: Quantities, flags: Mapping[str, Flag]) -> str:
-    """The measured direction answers first; size alone answers only where nothing was replayed."""
+    """The answer by the direction's validity, or by the gradient's size if there was no replay."""
     d2, direction = flags["D2"], q.top.direction
     answers = {"valid": "yes", "noise": "no", "degraded": "in part"}
     answer = answers.get(direction.status) or {"raised": "doubtful", "clear": "as far as its size tells"}.get(d2.status)
@@ -96,11 +91,11 @@ def _reference(q: Quantities, flags: Mapping[str, Flag]) -> str:
     return f"{answer or 'not known'}: {d2.reason}{growth}"
 
 
-def _word(d3: Flag) -> str:
+def _yes_or_no(d3: Flag) -> str:
     return {"raised": "no", "clear": "yes"}.get(d3.status, "not known")
 
 
-def _which(found: tuple[Mode, ...], context: Mapping[str, Any]) -> str:
+def _modes_text(found: tuple[Mode, ...], context: Mapping[str, Any]) -> str:
     names = ", ".join(f"{mode.id} {mode.name}" for mode in found) or "none of the known modes was found"
     known = [f"{key.replace('_', ' ')}: {context[key]}" for key in EVIDENCE if context.get(key)]
     absent = [key.replace("_", " ") for key in EVIDENCE if not context.get(key)]

@@ -1,4 +1,4 @@
-"""On a GPU our products are at least as exact as the library's, repeat to the bit, and run wherever a program runs."""
+"""On a GPU tensor-core matmuls are at least as accurate as cuBLAS, repeat to the bit, and work in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ SIZES = {
     "many, odd": (150, 100, 257, 67),
 }
 ERROR = 3e-7
-"""Relative, against float64; float32's own rounding of exact results would be 4e-8."""
+"""Relative error bound against float64; rounding exact results to float32 would give 4e-8."""
 
 
 @pytest.fixture(autouse=True)
-def _prepared():
+def _exact_arithmetic():
     set_exact_arithmetic(GPU)
     torch.manual_seed(0)
 
 
-def factors(layout, batch, rows, terms, columns):
-    """`n` lies along its last axis, `t` along the one before."""
+def operands(layout, batch, rows, terms, columns):
+    """Random operands; `n` is contiguous along its last axis, `t` (transposed) along the one before."""
     left = torch.randn((batch, rows, terms) if layout[0] == "n" else (batch, terms, rows), device=GPU)
     right = torch.randn((batch, terms, columns) if layout[1] == "n" else (batch, columns, terms), device=GPU)
     return left if layout[0] == "n" else left.mT, right if layout[1] == "n" else right.mT
 
 
 def error(found, left, right):
-    true = torch.bmm(left.double(), right.double())
-    return ((found - true).norm() / true.norm()).item()
+    expected = torch.bmm(left.double(), right.double())
+    return ((found - expected).norm() / expected.norm()).item()
 
 
-def test_all_settings_are_tested():
-    found = {kernel_settings(*factors(layout, *sizes)) for layout in LAYOUTS for sizes in SIZES.values()}
+def test_the_sizes_cover_all_kernel_settings():
+    found = {kernel_settings(*operands(layout, *sizes)) for layout in LAYOUTS for sizes in SIZES.values()}
     assert found == {SMALL_MATMUL, SQUARE, TALL, MIXED}
 
 
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-20, 1e15), (1e15, 1e-20), (1e15, 1e15)])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_products_are_at_least_as_exact_as_the_librarys(layout, size, scales):
-    left, right = (factor * scale for factor, scale in zip(factors(layout, *SIZES[size]), scales, strict=True))
+def test_matmuls_are_at_least_as_accurate_as_cublas(layout, size, scales):
+    left, right = (factor * scale for factor, scale in zip(operands(layout, *SIZES[size]), scales, strict=True))
     assert (left.stride(2) == 1) == (layout[0] == "n")
     assert (right.stride(2) == 1) == (layout[1] == "n")
     found = error(TENSORCORE_MATMUL(left, right), left, right)
@@ -77,19 +77,19 @@ def test_products_are_at_least_as_exact_as_the_librarys(layout, size, scales):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_zeros_give_zeros_and_what_is_not_finite_is_not_lost(layout, size):
-    left, right = factors(layout, *SIZES[size])
+def test_zeros_give_zeros_and_nan_and_inf_propagate(layout, size):
+    left, right = operands(layout, *SIZES[size])
     assert torch.equal(TENSORCORE_MATMUL(left * 0, right), torch.zeros_like(torch.bmm(left, right)))
     left[1, 5, 7], left[1, 6, 7] = torch.nan, torch.inf
-    ours, true = TENSORCORE_MATMUL(left, right), torch.bmm(left, right)
-    assert torch.equal(ours.isnan().all(-1), true.isnan().all(-1))
-    assert torch.equal(ours.isfinite(), true.isfinite())
+    result, expected = TENSORCORE_MATMUL(left, right), torch.bmm(left, right)
+    assert torch.equal(result.isnan().all(-1), expected.isnan().all(-1))
+    assert torch.equal(result.isfinite(), expected.isfinite())
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_products_repeat_to_the_bit_also_in_a_graph(layout, size):
-    left, right = factors(layout, *SIZES[size])
+def test_matmuls_repeat_to_the_bit_also_in_a_cuda_graph(layout, size):
+    left, right = operands(layout, *SIZES[size])
     first = TENSORCORE_MATMUL(left, right)
     assert torch.equal(TENSORCORE_MATMUL(left, right), first)
     graph, result = capture(lambda: TENSORCORE_MATMUL(left, right))
@@ -98,18 +98,18 @@ def test_products_repeat_to_the_bit_also_in_a_graph(layout, size):
     assert torch.equal(result, first)
 
 
-def test_a_factor_shared_by_all_models_and_one_in_the_middle_of_a_tensor():
-    left, right = factors("nt", 40, 128, 256, 192)
+def test_an_operand_shared_by_all_models_and_one_that_is_a_slice():
+    left, right = operands("nt", 40, 128, 256, 192)
     shared = left[:1].expand(40, 128, 256)
     assert torch.equal(TENSORCORE_MATMUL(shared, right), TENSORCORE_MATMUL(shared.contiguous(), right))
     wide = torch.randn(128, 40, 259, device=GPU).transpose(0, 1)[:, :, 3:]
     assert torch.equal(TENSORCORE_MATMUL(wide, right), TENSORCORE_MATMUL(wide.contiguous(), right))
 
 
-@pytest.mark.filterwarnings("ignore")  # Advice of torch's compiler, to those who write torch.
+@pytest.mark.filterwarnings("ignore")  # torch.compile's advice for developers.
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_compiled_program_computes_the_same_bits_and_copies_no_view(layout):
-    left, right = (f if s == "n" else f.mT for f, s in zip(factors(layout, *SIZES["many"]), layout, strict=True))
+def test_a_compiled_program_computes_the_same_bits_and_does_not_copy_views(layout):
+    left, right = (f if s == "n" else f.mT for f, s in zip(operands(layout, *SIZES["many"]), layout, strict=True))
 
     def function(a, b):
         a, b = a.relu(), b + 1
@@ -140,7 +140,7 @@ def test_offsets_beyond_31_bits():
         assert error(found[rows], left[rows], right[rows]) < ERROR
 
 
-def test_a_fleet_that_uses_them_goes_on_from_a_snapshot_to_the_same_bits(monkeypatch):
+def test_a_fleet_that_uses_the_kernel_resumes_from_a_snapshot_to_the_same_bits(monkeypatch):
     monkeypatch.setattr("walkback.training.gpu.graph_program.compiling_pays", lambda program, steps: False)
     settings = {"arch": "resmlp:d=64,depth=2", "data": "prototypes:train=256,test=64,dim=64", "batch": 64}
     resolved_runs = [tiny.resolved("bp", seeds=seed, dtype="float32", epochs=4, **settings) for seed in (1, 2)]

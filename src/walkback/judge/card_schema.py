@@ -1,0 +1,190 @@
+"""The structure of an audit card, and its JSON schema, generated from the dataclasses that a card consists of.
+
+A new threshold or a new field of a part is in the schema by being in its dataclass.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Final, Literal
+
+from walkback.judge.aggregates import Aggregates
+from walkback.judge.card_part import AccuracySeeds, CardPart, JsonChoice, JsonKeys, JsonLimits, NonNegative
+from walkback.judge.checklist import ChecklistItem
+from walkback.judge.claims import Claim
+from walkback.judge.editions import EDITIONS, Outcome, Verdict
+from walkback.judge.evidence import NULLS
+from walkback.judge.failure_modes import Mode, Step
+from walkback.judge.flag import Flag
+from walkback.judge.layers import Layer
+from walkback.judge.number import Number
+from walkback.judge.thresholds import DiagnosticThresholds
+
+CARD_FORMAT: Final = 1
+"""The card's format number; a reader refuses any other."""
+HASH = "hash"
+"""The key under which a card carries its own hash."""
+
+
+@dataclass(frozen=True)
+class CardClaim(CardPart):
+    """What was claimed: the method, where it was trained, and the accuracies of each seed."""
+
+    method: str
+    arch: str
+    data: str
+    digest: str
+    seed: int | None
+    notes: str
+    seeds: tuple[int, ...]
+    headline_acc: AccuracySeeds
+    frozen: Annotated[Mapping[str, AccuracySeeds], JsonKeys(tuple(NULLS), required=False)]
+    bp_acc: AccuracySeeds
+    null: Annotated[str, JsonChoice(tuple(NULLS))]
+    alignment: Number
+
+
+@dataclass(frozen=True)
+class CardMeasured(CardPart):
+    """How much was measured, and of what."""
+
+    layers: NonNegative
+    samples: NonNegative
+    groups: NonNegative
+    dtype: str
+    pool: str | None
+    site: str | None
+    sample_hash: str | None
+    found: tuple[str, ...]
+    error_norm: Number
+    grad_over_error: Number
+    deep_layers: tuple[NonNegative, ...]
+
+
+@dataclass(frozen=True)
+class CardStatistics(CardPart):
+    """The margin over the deciding frozen baseline, and what its number of seeds can show."""
+
+    n: NonNegative
+    counts: str
+    pairing: str
+    mean: float | None
+    sd: float | None
+    interval: tuple[float, float] | None
+    confidence: float
+    minimum_detectable_margin: float | None
+    words: str
+    ddof: Literal[1] = 1
+    unit: Literal["pp"] = "pp"
+
+    JSON_KEYS = (
+        "n", "counts", "ddof", "pairing", "mean", "sd", "interval", "confidence", "minimum_detectable_margin", "unit",
+        "words",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AuditCard(CardPart):
+    """Everything a card says, without its hash."""
+
+    walkback: str
+    verdict: Outcome
+    sentence: str
+    protocol: Annotated[str, JsonChoice(tuple(EDITIONS))]
+    verdicts: Annotated[Mapping[str, Verdict], JsonKeys(tuple(EDITIONS))]
+    claim: CardClaim
+    checks: tuple[Flag, ...]
+    claims: Annotated[Mapping[str, Claim], JsonKeys(("alignment", "depth"))]
+    chain: tuple[Step, ...]
+    modes: tuple[Mode, ...]
+    measured: CardMeasured
+    layers: tuple[Layer, ...]
+    aggregates: Aggregates
+    statistics: CardStatistics
+    thresholds: DiagnosticThresholds
+    provenance: Mapping[str, Any]
+    limits: tuple[str, ...]
+    checklist: tuple[ChecklistItem, ...]
+    rerun: tuple[str, ...]
+    format: Literal[1] = CARD_FORMAT
+
+    JSON_KEYS = (
+        "format", "walkback", "verdict", "sentence", "protocol", "verdicts", "claim", "checks", "claims", "chain",
+        "modes", "measured", "layers", "aggregates", "statistics", "thresholds", "provenance", "limits", "checklist",
+        "rerun",
+    )  # fmt: skip
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON schema of report.json (draft 2020-12)."""
+    card = schema_of(AuditCard)
+    sealed = {
+        "type": "string",
+        "description": "sha256 of the card's JSON without this key: keys sorted, no spaces, non-ASCII escaped",
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "walkback audit card",
+        "description": (
+            f"report.json, format {CARD_FORMAT}: a verdict, the numbers behind it, and what would change it. "
+            "A number whose precondition failed has the value null and says why."
+        ),
+        **card,
+        "properties": {**card["properties"], HASH: sealed},
+        "required": [*card["required"], HASH],
+    }
+
+
+_SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def schema_of(hint: Any) -> dict[str, Any]:
+    """The JSON schema of a type hint: scalars, Literal, X | None, tuple, Mapping, Annotated and card parts."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and hint in _SCALARS:
+        return {"type": _SCALARS[hint]}
+    if origin is Annotated:
+        return _annotated(*arguments)
+    if origin is Literal:
+        return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        (one,) = (schema_of(option) for option in arguments if option is not type(None))
+        return {**one, "type": [one["type"], "null"]}
+    if origin is tuple:
+        size = {} if arguments[-1] is ... else {"minItems": len(arguments), "maxItems": len(arguments)}
+        return {"type": "array", "items": schema_of(arguments[0]), **size}
+    if origin is Mapping:
+        return {"type": "object"}
+    assert isinstance(hint, type), f"no JSON schema for the type {hint}"
+    assert issubclass(hint, CardPart), f"no JSON schema for the type {hint}"
+    return _part(hint)
+
+
+def _annotated(hint: Any, note: JsonLimits | JsonChoice | JsonKeys) -> dict[str, Any]:
+    if isinstance(note, JsonLimits):
+        limits = {"minimum": note.minimum, "maximum": note.maximum}
+        return {**schema_of(hint), **{name: limit for name, limit in limits.items() if limit is not None}}
+    if isinstance(note, JsonChoice):
+        return {"enum": list(note.names)}
+    value = schema_of(typing.get_args(hint)[1])
+    return _object(dict.fromkeys(note.names, value), list(note.names) if note.required else [])
+
+
+def _part(part: type[CardPart]) -> dict[str, Any]:
+    hints = typing.get_type_hints(part, include_extras=True)
+    properties = {}
+    for key in part.json_keys():
+        name = part.JSON_ATTRIBUTES.get(key, key)
+        if name not in hints:  # A property: its type is what it returns.
+            hints[name] = typing.get_type_hints(getattr(part, name).fget, include_extras=True)["return"]
+        properties[key] = schema_of(hints[name])
+    return _object(properties, list(part.json_keys() if part.JSON_REQUIRED is None else part.JSON_REQUIRED))
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -1,0 +1,209 @@
+"""Short explanations of the terms that cards, tables and pages use: the one place where they are written.
+
+A check that is added later needs no entry: its explanation is the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+from walkback.core.catalog import Entry
+from walkback.core.errors import unknown
+from walkback.judge.checks import CHECKS
+from walkback.judge.thresholds import DiagnosticThresholds
+
+_T = DiagnosticThresholds()
+
+GLOSSARY: dict[str, str] = {
+    # Checks.
+    "growth (D1)": (
+        "Scale stability: the largest ratio |h_{l+1}| / |h_l| of mean hidden norms from one layer to the next. "
+        f"It fails above {_T.h_norm_explosion_ratio:g}."
+    ),
+    "reference validity (D2)": (
+        "|g_L| @128, the mean norm of the gradient at the deepest hidden state. It fails under "
+        f"{_T.g_norm_floor:g}, ten times the norm at which plain cosine functions clamp."
+    ),
+    "depth utility (D3)": (
+        "Test accuracy minus that of the frozen baseline, in percentage points (pp). It fails under "
+        f"{_T.frozen_acc_margin_pp:g} pp: then the trained blocks are hardly better than random ones."
+    ),
+    "drift (c)": (
+        "The mean pairwise cosine of group-mean gradients at the deepest state. It fails above "
+        f"{_T.stability_drift_ceiling:g}, where all samples push the state in one direction, and decides no verdict."
+    ),
+    "concentration": (
+        "The largest share κ of the alignment that a single layer holds, over layers above their null that are not "
+        f"exact. It fails above {_T.concentration:g} and decides no verdict."
+    ),
+    # Alignment.
+    "aggregate cosine Γ": (
+        "One number for the alignment of all layers: a mean of the cosines between credit and gradient. A1 to A4 and "
+        "deep_mean are such aggregates; they can differ several-fold, so each is named."
+    ),
+    "deep_mean": (
+        "The mean cosine of credit and gradient over the layers whose credit trains a block, without exact layers. "
+        "The alignment claim is judged by it."
+    ),
+    "deep_mean_papers": (
+        "The mean cosine over l = 1..L with exact layers counted: the aggregate to compare with published figures."
+    ),
+    "A1": "The mean over all layers of the cosine of credit and gradient.",
+    "A2": "One cosine per sample over all layers joined into one vector, averaged over samples.",
+    "A3": "The cosine of group means of credit and gradient, averaged over groups and layers.",
+    "A4": "The mean cosine over layers, weighted by the norm of the gradient.",
+    "cosine": (
+        "The mean over samples of the cosine between a layer's credit and the reference gradient, in float64 and "
+        "without an epsilon."
+    ),
+    "null": (
+        "What the cosine would be by chance: the distribution under a random rotation of the credit, or under freshly "
+        "drawn feedback."
+    ),
+    "z over the null": (
+        "A cosine's distance above its null, in standard deviations of the null. An alignment needs a z of at least "
+        f"{_T.null_z:g}."
+    ),
+    "fresh feedback": (
+        "A null: the rule's random feedback is drawn anew 20 times and the same weights are measured with each draw."
+    ),
+    "label": (
+        "How a layer's credit relates to the gradient by construction: exact, asymptotic, fitted or none."
+    ),
+    "exact layer": (
+        "A layer whose credit is the gradient by construction, such as the top layer of feedback alignment. Its cosine "
+        "of 1 is no evidence of learning."
+    ),
+    # Reference and credit.
+    "hidden state": "The activations h_0..h_L before the first block, between the blocks and after the last one.",
+    "reference gradient": (
+        "g_l, the gradient of each sample's own loss in the hidden state h_l, by backprop in one frozen pass. Credits "
+        "are compared with it."
+    ),
+    "credit": "a_l, the training signal that a method sends to the hidden state h_l in place of the gradient.",
+    "site": (
+        "The hidden state whose credit trains a block: that of the block's output (as in backprop) or of its input."
+    ),
+    "@128": (
+        "A gradient norm quoted for the mean loss of a batch of 128 samples: the per-sample norm divided by 128."
+    ),
+    "|g_L|": "The norm of the reference gradient at the deepest hidden state, a mean over samples.",
+    "|h|": "The L2 norm of a hidden state, a mean over samples, without normalising first.",
+    "direction validity": (
+        "Whether a float64 replay reproduces the direction of a layer's gradient: valid, degraded, noise or missing."
+    ),
+    "cos(g, g64)": "The cosine between a gradient in the model's own precision and its replay in float64.",
+    "clamp": (
+        f"Whether norms are so small that a plain cosine function, which divides by at least {_T.cosine_eps:g}, would "
+        "distort the cosine."
+    ),
+    "pool": "Which part of a token state stands for a sample: the cls token, the mean over tokens, or all of it.",
+    # Accuracies.
+    "frozen baseline": (
+        "The same network with its blocks frozen at random; the rest is trained by the method's own credit."
+    ),
+    "bp frozen baseline": "The same network with its blocks frozen at random; the rest is trained by backprop.",
+    "margin": (
+        "Accuracy minus that of a frozen baseline, in percentage points (pp), paired by seed, with an interval over "
+        "seeds where there are two or more."
+    ),
+    "interval": (
+        f"A {_T.confidence:.0%} confidence interval: Student's t over paired seeds, or McNemar's over samples where "
+        "there is one seed."
+    ),
+    "flips at": "The threshold at which the check's result would change, with the same measurements.",
+    "n": "How many samples, groups, layers or seeds a number was computed from.",
+    # Verdicts.
+    "edition three": "The later paper's rule: a method is walked back if growth (D1) and D2 both fail, or if D3 fails.",
+    "edition four": (
+        "The first paper's rule: a method is walked back if D1, D2 or D3 fails. Without a frozen baseline D3 is "
+        "skipped."
+    ),
+    "verdict": "What an edition concludes from the checks: trustworthy, walked back or inconclusive.",
+    "trustworthy": "No check that the edition uses fails. The audited failures are ruled out; nothing is certified.",
+    "walked back": "Checks or claims fail, so that what the accuracy and alignment suggest cannot be claimed.",
+    "inconclusive": "Something that could change the outcome was not measured, or is not informative.",
+    "stands": "The claim holds: its number is beyond its threshold or null by more than chance allows.",
+    "trivial": "The credit is the gradient by construction at every layer, so its alignment says nothing.",
+    "alignment claim": (
+        f"Does the credit point along the gradient? It stands if deep_mean is {_T.null_z:g} standard deviations above "
+        "its null, the reference is valid and no single layer carries it."
+    ),
+    "depth claim": (
+        "Does training the blocks help? It stands if the whole interval of the margin over the frozen baseline is at "
+        f"or above {_T.frozen_acc_margin_pp:g} pp."
+    ),
+    "passes": "The value is on the good side of the check's threshold.",
+    "fails": "The value is beyond the check's threshold. In stored cards: FAIL, raised.",
+    "invalid": "A number whose precondition failed, such as a cosine with a reference that is noise: it has no value.",
+    "not informative": "A check that was measured but cannot say anything here, such as depth where it is not needed.",
+    "failure mode": "How a method fails: 1a growth, 1b collapse of the reference, 2 low or concentrated credit.",
+    # Runs.
+    "run": "One training of a method on a network and data set with one seed, stored in a folder with a run.json.",
+    "fleet": "Runs that differ only in seed, frozen baseline and per-model numbers, trained in one batched step.",
+    "card": "report.json: the verdict on a run or a model, every number behind it, and a hash that reveals changes.",
+    "seed": "The number that determines a run's initial weights, feedback and order of samples.",
+}  # fmt: skip
+
+_ALIASES: dict[str, str] = {
+    "d1": "growth (D1)",
+    "(a)": "growth (D1)",
+    "growth": "growth (D1)",
+    "scale stability": "growth (D1)",
+    "d2": "reference validity (D2)",
+    "(b)": "reference validity (D2)",
+    "reference validity": "reference validity (D2)",
+    "d3": "depth utility (D3)",
+    "(d)": "depth utility (D3)",
+    "depth utility": "depth utility (D3)",
+    "(c)": "drift (c)",
+    "drift": "drift (c)",
+    "gradient direction": "drift (c)",
+    "direction": "drift (c)",
+    "kappa": "concentration",
+    "κ": "concentration",
+    "γ": "aggregate cosine Γ",
+    "gamma": "aggregate cosine Γ",
+    "aggregate cosine": "aggregate cosine Γ",
+    "z": "z over the null",
+    "exact": "exact layer",
+    "reference": "reference gradient",
+    "gradient": "reference gradient",
+    "h": "hidden state",
+    "|g_l| @128": "|g_L|",
+    "‖g_l‖ @128": "|g_L|",
+    "|g| @128": "@128",
+    "cos(g32, g64)": "cos(g, g64)",
+    "shell": "frozen baseline",
+    "method_shell": "frozen baseline",
+    "bp shell": "bp frozen baseline",
+    "bp_shell": "bp frozen baseline",
+    "over frozen, pp": "margin",
+    "over bp frozen, pp": "margin",
+    "pp": "margin",
+    "three": "edition three",
+    "four": "edition four",
+    "alignment": "alignment claim",
+    "depth": "depth claim",
+    "needs walk-back": "walked back",
+    "walked_back": "walked back",
+    "raised": "fails",
+    "fail": "fails",
+    "clear": "passes",
+    "pass": "passes",
+    "not_informative": "not informative",
+    "mode": "failure mode",
+    "seeds": "seed",
+}
+"""Other spellings, in lower case."""
+
+
+def explain(term: str) -> str:
+    """The explanation of a term, a check's id or one of their aliases; upper and lower case count alike."""
+    terms = {name.lower(): name for name in GLOSSARY}
+    wanted = term.strip().lower()
+    name = _ALIASES.get(wanted) or terms.get(wanted)
+    if name is not None:
+        return GLOSSARY[name]
+    checks: dict[str, Entry] = {entry.name.lower(): entry for entry in CHECKS.entries()}
+    if wanted in checks:
+        return checks[wanted].summary
+    raise unknown("term", term, {*GLOSSARY, *checks})
