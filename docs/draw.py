@@ -1,9 +1,9 @@
 """Draw the pictures of the diagnostics' pages: `python docs/draw.py`, about half a minute on one core.
 
-Small networks are trained on the embedded task in float64, so that another processor's order of summation does not lead
-to another network, and measured in float32, as networks are. The learning rate is a hundred times the usual one: what
-takes 100 epochs on CIFAR shows here within 400 steps. The drawings go to `docs/pictures`, and every value in them to
-`pictures.json` beside them, which a test computes again.
+Small networks are trained on the embedded task in float64, so that the order of summation on another processor does not
+lead to another network, and measured in float32, as networks usually are. The learning rate is a hundred times the
+usual one: what takes 100 epochs on CIFAR shows here within 400 steps. The drawings are written to `docs/pictures`, and
+every value in them to `pictures.json` beside them; a test computes the values again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COLLAPSED = "DFA unit_error"
 
 @dataclass(frozen=True)
 class Network:
-    """A trained network, and what is seen of it in float32."""
+    """A trained network and its measurements in float32."""
 
     label: str
     run: Run
@@ -69,7 +69,7 @@ class Network:
             return {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in arrays.items()}
 
         return NetworkSubject(
-            self.resolved.net, narrow(self.run.model()), self.resolved.rule, narrow(self.run.rule_state())
+            self.resolved.net, narrow(self.run.params()), self.resolved.rule, narrow(self.run.rule_state())
         )
 
     def samples(self, count: int) -> Any:
@@ -96,8 +96,8 @@ class Network:
     def functional(self) -> tuple[Functional, ...]:
         return functional_layers(measure_functional(self.subject, self.samples(FEW), **self.about))
 
-    def course(self, name: str) -> list[float]:
-        """A detector after each epoch."""
+    def history(self, name: str) -> list[float]:
+        """A detector's values, one for each epoch."""
         return [row[name] for row in self.run.log()]
 
 
@@ -105,10 +105,10 @@ Networks = dict[str, Network]
 
 
 def trained(out: Path) -> tuple[Networks, Networks]:
-    """The methods and their shells, by label."""
-    asked = [*METHODS.values(), *SHELLS.values()]
+    """The networks of all methods and their frozen baselines, each by label."""
+    methods = [*METHODS.values(), *SHELLS.values()]
     settings: dict[str, Any] = {"arch": ARCH, "seeds": SEED, "epochs": EPOCHS, "lr": LR, "dtype": "float64"}
-    results = wb.train(asked, watch=1, out=out, device="cpu", **settings)
+    results = wb.train(methods, watch=1, out=out, device="cpu", **settings)
     found = [
         Network(label, wb.load(result.path), float(result.test_acc or 0))
         for label, result in zip([*METHODS, *SHELLS], results, strict=True)
@@ -127,7 +127,7 @@ def by_layer(title: str, y_label: str, lines: Sequence[Series], **more: Any) -> 
 
 
 def by_epoch(title: str, y_label: str, nets: Networks, name: str, **more: Any) -> Plot:
-    lines = tuple(series(net, net.course(name), mark="both") for net in nets.values())
+    lines = tuple(series(net, net.history(name), mark="both") for net in nets.values())
     return Plot(title, "epoch", y_label, lines, ticks=tuple(str(epoch + 1) for epoch in range(EPOCHS)), **more)
 
 
@@ -141,8 +141,8 @@ def growth(nets: Networks, shells: Networks) -> Figure:
             by_layer("after the last epoch", "‖h‖", norms, y_log=True),
             by_epoch("largest growth of a block", "ρ", nets, "growth", y_log=True, levels={f"D1: {limit:g}": limit}),
         ),
-        "Left: the mean length of each hidden state. Right: D1's growth after each epoch. "
-        + ", ".join(f"{net.label} ends at ρ = {net.course('growth')[-1]:.3g}" for net in nets.values())
+        "Left: the mean length of each hidden state. Right: growth (D1) after each epoch. "
+        + ", ".join(f"{net.label} ends at ρ = {net.history('growth')[-1]:.3g}" for net in nets.values())
         + f". {SETTING}.",
     )
 
@@ -171,24 +171,24 @@ def reference(nets: Networks, shells: Networks) -> Figure:
         f"{low.quantities.top.grad_norm_128.known:.2g} @128, under the floor. Its direction is nevertheless "
         f"{direction.status}: float64 agrees with float32 to cosine {LIMITS.direction_valid_cos:g} for "
         f"{direction.share_valid:.1%} of samples, and {clamp.share:.1%} of them are under the clamp. "
-        f"Right: what a plain cosine function says of a vector and itself. {SETTING}.",
+        f"Right: the plain cosine function of a vector and itself. {SETTING}.",
     )
 
 
 def direction(nets: Networks, shells: Networks) -> Figure:
     ceiling, floor = LIMITS.stability_drift_ceiling, LIMITS.g_norm_floor
-    first = {net.label: net.course("direction")[0] for net in nets.values()}
+    first = {net.label: net.history("direction")[0] for net in nets.values()}
     return Figure(
         "direction",
-        "All samples pull the deepest state one way",
+        "All samples push the deepest state in the same direction",
         (
-            by_epoch("mean pairwise cosine", "(c)", nets, "direction", levels={f"(c): {ceiling:g}": ceiling}),
+            by_epoch("mean pairwise cosine", "drift (c)", nets, "direction", levels={f"(c): {ceiling:g}": ceiling}),
             by_epoch("deepest gradient", "‖g_L‖ @128", nets, "grad_top", y_log=True, levels={f"D2: {floor:g}": floor}),
         ),
-        "Left: (c) after each epoch; after the first, "
+        "Left: drift (c) after each epoch; after the first, "
         + ", ".join(f"{label} {value:.2f}" for label, value in first.items())
-        + f". Right: the deepest gradient on the same networks. Raised early, also by backprop, (c) falls again while "
-        f"{COLLAPSED} stays collapsed: it names a phase and decides nothing. {SETTING}.",
+        + f". Right: the deepest gradient of the same networks. Drift (c) is high early, also for backprop, and falls "
+        f"again while {COLLAPSED} stays collapsed: it names a phase and decides no verdict. {SETTING}.",
     )
 
 
@@ -197,8 +197,8 @@ def depth(nets: Networks, shells: Networks) -> Figure:
     places = [float(index) for index in range(len(labels))]
     bars = (
         Series("trained blocks", places, [net.accuracy for net in nets.values()], mark="bars"),
-        Series("method_shell", places, [shells[label].accuracy for label in labels], mark="bars"),
-        Series("bp_shell", places, [shells["BP"].accuracy] * len(labels), mark="bars"),
+        Series("frozen baseline", places, [shells[label].accuracy for label in labels], mark="bars"),
+        Series("bp frozen baseline", places, [shells["BP"].accuracy] * len(labels), mark="bars"),
     )
     margins = {label: 100 * (nets[label].accuracy - shells[label].accuracy) for label in labels}
     harder = {label: 100 * (nets[label].accuracy - shells["BP"].accuracy) for label in labels}
@@ -207,7 +207,7 @@ def depth(nets: Networks, shells: Networks) -> Figure:
         "Trained blocks against random ones",
         (Plot("test accuracy", "", "", bars, ticks=labels),),
         "Each method beside the same network with its blocks frozen at random, the rest trained by the method "
-        "(method_shell) or by backprop (bp_shell). Margins over the two, in percentage points: "
+        "(frozen baseline) or by backprop (bp frozen baseline). Margins over the two, in percentage points: "
         + ", ".join(f"{label} {margins[label]:+.1f} and {harder[label]:+.1f}" for label in labels)
         + f". {SETTING}.",
         columns=1,
@@ -231,27 +231,27 @@ def concentration(nets: Networks, shells: Networks) -> Figure:
         net.label: [getattr(net.quantities.aggregates, field).known for field in AGGREGATES.values()] for net in shown
     }
     sums = tuple(series(net, values[net.label], mark="bars") for net in shown)
-    told = []
+    sentences = []
     for net in shown:
         found = net.quantities.aggregates
-        told.append(
+        sentences.append(
             f"{net.label}: κ = {found.concentration.known:.2f} at h{found.concentration_layer}, and four aggregates "
             f"from {min(values[net.label][:4]):+.3f} to {max(values[net.label][:4]):+.3f}"
         )
     return Figure(
         "concentration",
-        "One layer carries the alignment",
+        "One layer accounts for the alignment",
         (
             by_layer("cosine at each layer", "cosine", cosines),
             Plot("the same, as one number", "", "", sums, ticks=tuple(AGGREGATES)),
         ),
-        "; ".join(told) + f" (A1 to A4 of one network on the same samples). {SETTING}.",
+        "; ".join(sentences) + f" (A1 to A4 of one network on the same samples). {SETTING}.",
     )
 
 
 def alignment(nets: Networks, shells: Networks) -> Figure:
     z = LIMITS.null_z
-    plots, told = [], []
+    plots, sentences = [], []
     for net in nets.values():
         if net.label == "BP":
             continue
@@ -260,7 +260,7 @@ def alignment(nets: Networks, shells: Networks) -> Figure:
         drawn = [credit.fresh for credit in net.credits if credit.fresh is not None]
         lines = [
             Series(
-                f"random rotation, ±{z:g} σ", places, [0.0] * len(wide), "shell", [-x for x in wide], wide, mark="line"
+                f"random rotation, ±{z:g} σ", places, [0.0] * len(wide), "null", [-x for x in wide], wide, mark="line"
             ),
             Series(
                 f"fresh B, ±{z:g} σ",
@@ -275,13 +275,13 @@ def alignment(nets: Networks, shells: Networks) -> Figure:
         ]
         plots.append(by_layer(net.label, "cosine", lines))
         found = net.quantities.aggregates
-        told.append(f"{net.label}: deep_mean {found.deep_mean.known:+.3f}, z = {found.deep_mean_z.known:.1f}")
+        sentences.append(f"{net.label}: deep_mean {found.deep_mean.known:+.3f}, z = {found.deep_mean_z.known:.1f}")
     return Figure(
         "alignment",
-        "A cosine beside what chance gives",
+        "Cosines and what they would be by chance",
         tuple(plots),
         "Each layer's mean cosine, the range of a random rotation of the same credits, and freshly drawn feedback. "
-        + "; ".join(told)
+        + "; ".join(sentences)
         + f". {SAMPLES} samples. {SETTING}.",
     )
 
@@ -297,7 +297,7 @@ def functional(nets: Networks, shells: Networks) -> Figure:
     correlations = [
         line(net.label, STYLES[net.label], "rho"),
         line("true gradient", "BP", "rho_gradient"),
-        line("random vector", "shell", "rho_random"),
+        line("random vector", "null", "rho_random"),
     ]
     gains = [series(n, [layer.efficiency.mean.value for layer in n.functional], mark="both") for n in (raw, net)]
     losses = {n.label: (n.run.log()[0]["loss"], n.run.log()[-1]["loss"]) for n in nets.values()}
@@ -308,7 +308,7 @@ def functional(nets: Networks, shells: Networks) -> Figure:
             by_layer(f"correlation, {net.label}", "ρ", correlations),
             by_layer("gain of a step, share of the gradient's", "efficiency", gains),
         ),
-        f"Left: how well ⟨a, v⟩ foretells the loss's change along random directions v, at {net.label}, beside both "
+        f"Left: how well ⟨a, v⟩ predicts the change of the loss along random directions v, for {net.label}, with both "
         f"controls. Right: the share of the gradient's gain that a step along the credit gets; below zero the step "
         f"raises the loss. {FEW} samples. Training loss, first and last epoch: "
         + ", ".join(f"{label} {first:.3g} → {last:.3g}" for label, (first, last) in losses.items())

@@ -34,12 +34,17 @@ def card_of(case="healthy", **settings):
     return judge(ALL[case](), Evidence.of(0.6, 0.3), context={"seed": 1}, **settings).to_json()
 
 
+def resealed(card, **changes):
+    """The card with some keys replaced and a fitting hash, as a plain dict, which `read_card` checks."""
+    return dict(seal({**card, **changes}))
+
+
 def with_check(card, flag=NEW_CHECK):
-    return seal({**card, "checks": [*card["checks"], flag.to_json()]})
+    return resealed(card, checks=[*card["checks"], flag.to_json()])
 
 
 def without_threshold(card, name):
-    return seal({**card, "thresholds": {key: value for key, value in card["thresholds"].items() if key != name}})
+    return resealed(card, thresholds={key: value for key, value in card["thresholds"].items() if key != name})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +137,7 @@ def test_a_check_that_was_added_later_is_no_difference():
 @pytest.mark.parametrize("name", CORE_CHECKS)
 def test_a_check_of_the_format_must_be_there(name):
     card = card_of()
-    less = seal({**card, "checks": [check for check in card["checks"] if check["id"] != name]})
+    less = resealed(card, checks=[check for check in card["checks"] if check["id"] != name])
     assert [difference.key for difference in compare_cards(less, card)] == ["checks"]
     with pytest.raises(InputError, match=rf"check '{name}' 0 times"):
         read_card(less)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -122,7 +123,7 @@ class TestSeveral:
         assert len(reported_methods([card_of(), card_of(context=KNOWN | other)])) == 2
 
     def test_a_changed_card_is_refused(self):
-        card = card_of()
+        card = copy.deepcopy(card_of())
         card["claim"]["headline_acc"] = [0.99, 0.99, 0.99]
         with pytest.raises(walkback.InputError, match="changed after it was written"):
             reported_methods([card])

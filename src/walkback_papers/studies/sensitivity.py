@@ -307,7 +307,7 @@ def _flips(row: Variant, by_variant: ByVariant) -> str:
 
 
 def _conclusions(rows: Sequence[Variant], by_variant: ByVariant, caption_text: str) -> Table:
-    shown = {True: "yes", False: "no", None: "open"}
+    shown = {True: "yes", False: "no", None: "undecided"}
     answers = [_answers(each, rows, by_variant) for each in CONCLUSIONS]
     lines = tuple(
         (
