@@ -196,7 +196,7 @@ def depth(nets: Networks, shells: Networks) -> Figure:
     labels = tuple(nets)
     places = [float(index) for index in range(len(labels))]
     bars = (
-        Series("trained blocks", places, [net.accuracy for net in nets.values()], mark="bars"),
+        Series("trained", places, [net.accuracy for net in nets.values()], mark="bars"),
         Series("frozen baseline", places, [shells[label].accuracy for label in labels], mark="bars"),
         Series("bp frozen baseline", places, [shells["BP"].accuracy] * len(labels), mark="bars"),
     )

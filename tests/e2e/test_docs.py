@@ -1,8 +1,8 @@
-"""The README and the documentation are true: their code runs and prints what they show.
+"""Test that the README and the documentation are true: their code runs and prints what they show.
 
-Blocks on the pages are executed: `python` in a folder of its own, `console` line by line per page in one folder. A block
-must print what the page shows: the same words, and numbers to a few percent, since another processor sums in another
-order. `bash` is for what takes hours or needs data: only its options are checked.
+Blocks on the pages are executed: `python` each in its own folder, `console` line by line, all of a page in one folder.
+A block must print what the page shows: the same words, and numbers to a few percent, since another processor sums in
+another order. `bash` is for commands that take hours or need data: only their options are checked.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def _name(page: Path) -> str:
 
 BLOCKS = [(_name(page), *found) for page in PAGES for found in re.findall(PYTHON, page.read_text(), re.DOTALL)]
 LONG = ("docs/diagnostics/direction.md", "docs/diagnostics/functional.md")
-"""Pages whose code trains for long."""
+"""Pages whose code takes long to train."""
 CONSOLES = [page for page in PAGES if page.parent != ROOT and "```console\n" in page.read_text()]
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether a text is what was printed: the same words, and numbers that are nearly the same."""
+    """Whether the shown text agrees with the printed one: the same words, and nearly the same numbers."""
     if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
         return False
     return all(map(_near, NUMBER.findall(shown), NUMBER.findall(printed)))
 
 
 def _near(shown: str, printed: str) -> bool:
-    # Two decimals are shown of a cosine near zero, and all digits that count of a number with a power.
+    # A cosine near zero is shown with two decimals, a number with an exponent with all its significant digits.
     slack = 0.0 if "e" in shown else 0.02
     left, right = (float(word.replace(",", "")) for word in (shown, printed))
     return left == pytest.approx(right, rel=0.05, abs=slack)
@@ -68,7 +68,7 @@ def _near(shown: str, printed: str) -> bool:
     [pytest.param(*each, marks=pytest.mark.slow if each[0] in LONG else (), id=each[0]) for each in BLOCKS],
 )
 def test_python_on_the_pages_runs(page, code, shown, tmp_path, monkeypatch, capsys):
-    """In this process, which has torch already: twenty imports of it would take most of the time."""
+    """Runs in this process, which has imported torch already: twenty imports of it would take most of the time."""
     monkeypatch.chdir(tmp_path)
     exec(compile(code, page, "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
@@ -85,14 +85,14 @@ def test_console_on_the_pages_runs(page, tmp_path):
             done = subprocess.run(
                 ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
             )
-            # 1 and 2 are verdicts and findings.
+            # 1 and 2 are exit codes of verdicts and findings.
             assert done.returncode in (0, 1, 2), f"{command}: {done.stderr}"
             assert "Traceback" not in done.stderr
             assert not shown or same(shown, done.stdout), f"{command}: {done.stdout}"
 
 
 def _steps(block: str) -> Iterator[tuple[str, str]]:
-    """The commands of a block, each with the output that stands below it."""
+    """The commands of a block, each with the output shown below it."""
     for step in block.removeprefix("$ ").split("\n$ "):
         command, _, shown = step.replace("\\\n", " ").partition("\n")
         yield command, shown
@@ -118,9 +118,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_what_a_page_points_to_is_there(page):
+def test_link_targets_of_a_page_exist(page):
     for target in re.findall(r"\]\(([\w./-]+)\)|\{(?:figure|literalinclude)\} ([\w./-]+)", page.read_text()):
-        assert (page.parent / "".join(target)).exists(), f"{page.name} points to {''.join(target)}"
+        assert (page.parent / "".join(target)).exists(), f"{page.name} links to {''.join(target)}"
 
 
 def test_the_pages_of_diagnostics_have_all_their_parts():
@@ -132,8 +132,8 @@ def test_the_pages_of_diagnostics_have_all_their_parts():
         assert f"diagnostics/{page.stem}\n" in (DOCS / "index.md").read_text()
 
 
-def test_the_checks_say_the_thresholds_they_have():
-    """The pages and `walkback explain` take these sentences from the checks, which name a field and its default."""
+def test_threshold_texts_of_checks_name_the_default():
+    """The pages and `walkback explain` show these texts of the checks, which name a field and its default."""
     thresholds = DiagnosticThresholds()
     for entry in CHECKS.entries():
         for field, default in re.findall(r"(?:under|above) (\w+) \(([\d.e-]+)", entry.facts["Threshold"]):
@@ -149,14 +149,14 @@ def test_the_tables_of_diagnose_have_the_thresholds_of_the_code():
 
 def test_numbers_in_formulas_are_those_of_the_code():
     page = (DOCS / "diagnostics" / "functional.md").read_text()
-    for said in (
+    for text in (
         f"K = {DIRECTIONS}",
         rf"10^{{{round(_power(STEP))}}}",
         f"{NUDGE:.0%} of",
         f"{NUDGE} \\lVert",
         f"under {CONTROL}",
     ):
-        assert said in page
+        assert text in page
     assert f"drawn anew {FRESH_DRAWS} times" in (DOCS / "diagnostics" / "alignment.md").read_text()
     assert f"z_l \\ge {DiagnosticThresholds.null_z:g}" in (DOCS / "diagnostics" / "concentration.md").read_text()
 
@@ -184,7 +184,7 @@ def test_pictures_show_what_is_stored_beside_them():
     for name, figure in _pictures().items():
         drawn = (DOCS / "pictures" / f"{name}.svg").read_text()
         for plot in figure["plots"]:
-            # An SVG writes & and < otherwise, which no title has.
+            # An SVG escapes & and <; no title contains them.
             assert plot["title"] in drawn
             assert all(series["label"] in drawn for series in plot["series"])
             assert all(level in drawn for level in plot["levels"])
@@ -208,8 +208,8 @@ def test_pictures_can_be_computed_again():
 
 
 def _compare(stored: dict, again: dict) -> None:
-    # At this learning rate backprop is chaotic: other rounding makes another network of the same kind, whose curves
-    # are near, not the same. Direct feedback alignment, whose weights follow fixed directions, comes out alike.
+    # At this learning rate backprop is chaotic: different rounding leads to a different network, whose curves are near
+    # but not the same. Direct feedback alignment, whose weights follow fixed directions, is reproduced closely.
     ratio, cosine = (0.3, 0.25) if stored["label"] == "BP" else (0.02, 0.01)
     assert stored["label"] == again["label"]
     for name in ("x", "y", "low", "high"):
@@ -219,7 +219,7 @@ def _compare(stored: dict, again: dict) -> None:
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_warnings_and_asks_nothing_of_the_network(tmp_path):
+def test_the_site_builds_without_warnings_and_loads_nothing_from_the_network(tmp_path):
     words = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(tmp_path / "trees")]
     done = subprocess.run(
         [sys.executable, *words, str(DOCS), str(tmp_path / "html")], capture_output=True, text=True, check=False
@@ -270,7 +270,7 @@ def test_the_readme_shows_the_table_the_demo_prints(tmp_path):
         assert len(shown) == len(printed) > 12
         for left, right in zip(shown, printed, strict=True):
             number = re.fullmatch(r"[\[(]?[-+]?[\d.]+(e[-+]\d+)?[]),]*", left)
-            # The last digits may differ between processors: sums are taken in another order. Words may not.
+            # The last digits may differ between processors, which sum in another order. Words may not.
             if number:
                 bare = [float(word.strip("[](),")) for word in (left, right)]
                 assert bare[0] == pytest.approx(bare[1], rel=0.2, abs=2 if "," in left or "]" in left else 0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import walkback as wb
 from walkback.cli.main import main
+from walkback.judge.card import seal
 
 FILES = Path(__file__).parents[1] / "fixtures" / "v0.8.1"
 FINISHED = sorted(path.parent for path in FILES.glob("audit/*/run.json"))
@@ -40,6 +42,29 @@ def test_a_card_is_confirmed(card: Path, tmp_path: Path, capsys: pytest.CaptureF
     copied = folder / card.parent.name
     assert main(["verify", str(copied / card.name), str(copied), "--json", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out)["outcome"] == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        (lambda card: card["checks"][0].update(reason="worded differently"), "confirmed"),
+        (lambda card: card["checks"][0].update(name="named differently"), "confirmed"),
+        (lambda card: card.update(limits=["worded differently"]), "confirmed"),
+        (lambda card: card["checks"][0].update(value=2.0), "refuted"),
+        (lambda card: card["claims"]["depth"].update(outcome="stands"), "refuted"),
+    ],
+    ids=["reason", "name", "limits", "value", "outcome"],
+)
+def test_numbers_and_outcomes_of_an_older_card_are_compared_and_its_wording_is_not(
+    change: Callable[[dict], object], outcome: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "audit"
+    shutil.copytree(CARDS[0].parents[1], folder)
+    copied = folder / CARDS[0].parent.name
+    card = json.loads((copied / "report.json").read_text())
+    change(card)
+    (copied / "report.json").write_text(json.dumps(seal(card)))
+    assert wb.verify(copied, copied).outcome == outcome
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.parent.name)

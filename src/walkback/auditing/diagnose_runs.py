@@ -103,8 +103,10 @@ def context_of(
     """What the card says about the run: configuration, origin, what was and was not measured."""
     config = resolved.config
     feedback = f"yes, from {store.RULE}" if run.record["rule_has_state"] else "the rule keeps none"
-    feedback = f"NO: {store.RULE} is missing" if measurements.facts["labels"] is None else feedback
-    missing = f"{store.RULE} is missing, so the credit cannot be measured" if measurements.facts["labels"] is None else ""
+    missing = ""
+    if measurements.facts["labels"] is None:
+        feedback = f"NO: {store.RULE} is missing"
+        missing = f"{store.RULE} is missing, so the credit cannot be measured"
     return {
         "arch": str(config.arch),
         "data": config.data.name,

@@ -143,7 +143,9 @@ def _weight_change(first: Leaves, last: Leaves) -> dict[str, Array]:
     }
 
 
-def _subject(resolved: ResolvedRun, params: Leaves, state: Leaves | None) -> tuple[NetworkSubject, Sequence[str] | None]:
+def _subject(
+    resolved: ResolvedRun, params: Leaves, state: Leaves | None
+) -> tuple[NetworkSubject, Sequence[str] | None]:
     """The network to measure and its layers' labels; without its rule's state it has neither rule nor labels."""
     if state is None:
         return NetworkSubject(resolved.net, params), None

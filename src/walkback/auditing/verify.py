@@ -160,7 +160,8 @@ def _compare(card: _Card, again: _Card, unknown: Sequence[str], checks: list[Ver
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "the card has no such check") for name in added]
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "no such check here") for name in foreign]
     card = without_checks(card, foreign)
-    found = [difference for difference in compare_cards(card, again) if not difference.key.startswith(tuple(unknown))]
+    differences = compare_cards(card, again, wording=card["walkback"] == __version__)
+    found = [difference for difference in differences if not difference.key.startswith(tuple(unknown))]
     sizes = Counter(path[0] for path, _ in card_leaves(again))
     for section in (name for name in again if name not in IGNORED):
         size = sizes[section]
@@ -246,5 +247,9 @@ def _notes(card: _Card, device: torch.device) -> list[str]:
     if isinstance(trained, dict):
         versions["torch (the card: in training)"] = (trained.get("torch"), torch.__version__)
     said += [f"{name} {theirs} on the card, {ours} here" for name, (theirs, ours) in versions.items() if theirs != ours]
+    if card["walkback"] != __version__:
+        said.append(
+            "the card's sentences are those of another version and were not compared, only numbers and outcomes"
+        )
     said += [line for line in card["limits"] if line.startswith("The threshold ")]
     return said

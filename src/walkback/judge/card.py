@@ -52,9 +52,9 @@ class CheckedCard(dict[str, Any]):
         raise TypeError(f"this card is sealed; change '{key}' in a copy of it")
 
 
-def seal(card: Mapping[str, Any]) -> CheckedCard:
+def seal(card: Mapping[str, Any]) -> dict[str, Any]:
     """The card with its own hash. The hash shows accidental or careless changes; whoever knows how can recompute it."""
-    return CheckedCard({**card, HASH: card_hash(card)})
+    return {**card, HASH: card_hash(card)}
 
 
 def card_hash(card: Mapping[str, Any]) -> str:

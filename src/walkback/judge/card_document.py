@@ -8,7 +8,7 @@ from typing import Any
 from walkback.core.jsonable import jsonable
 from walkback.core.version import __version__
 from walkback.judge import statistics
-from walkback.judge.card import seal
+from walkback.judge.card import CheckedCard, seal
 from walkback.judge.card_schema import AuditCard, CardClaim, CardMeasured, CardStatistics
 from walkback.judge.checklist import TODO, checklist
 from walkback.judge.evidence import NULLS, UNNAMED
@@ -40,7 +40,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
         checklist=checklist(report.measurements, report.quantities, report.evidence, report.margin, context),
         rerun=_lines(context.get("rerun")),
     )
-    return seal(card.to_json())
+    return CheckedCard(seal(card.to_json()))
 
 
 def _claim(report: DiagnosticReport) -> CardClaim:

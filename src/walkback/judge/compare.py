@@ -4,8 +4,9 @@ Measured numbers must agree to a relative 1e-3. Quantities that may be zero, suc
 an absolute tolerance as well, far below anything a check or a reader would act on. Numbers that were read rather than
 measured (accuracies, thresholds) must be equal.
 
-Texts must be equal. Numbers inside a sentence are roundings of numbers that are compared themselves, and may differ by
-one rounding step.
+Sentences are compared only if this version of walkback wrote the card: other versions word them differently. Then they
+must be equal; numbers inside are roundings of numbers that are compared themselves, and may differ by one rounding
+step. All other texts (ids, statuses, outcomes, hashes) must be equal.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ _KINDS: dict[str, Tolerance] = {
     **dict.fromkeys(("z", "deep_mean_z", "deep_mean_fresh_z"), SCORE),
     **dict.fromkeys(("share", "share_valid"), _SHARE),
 }
-_PROSE = ("reason", "sentence", "answer", "words", "limits")
+_SENTENCES = ("reason", "sentence", "question", "answer", "words", "limits", "found")
+"""Keys whose values are wording. `claims.*.question` is an id."""
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 _PRINTED = Tolerance(1e-2)
 """Three significant digits, the last of which may differ by one."""
@@ -75,6 +77,15 @@ class Difference:
         return re.split(r"[.\[]", self.key)[0]
 
     @property
+    def is_wording(self) -> bool:
+        """Whether it is a difference of sentences, not of numbers, ids or outcomes."""
+        names = re.findall(r"[A-Za-z_]\w*", self.key)
+        if names[0] == "claims" and names[-1] == "question":
+            return False
+        is_name = names[0] in ("checks", "modes") and names[-1] == "name"
+        return is_name or names[-1] in _SENTENCES
+
+    @property
     def text(self) -> str:
         """Both values, long ones cut to the part where they differ."""
         left, right = repr(self.card), repr(self.found)
@@ -84,16 +95,18 @@ class Difference:
         return f"the card has {_cut(left, first)}, here it is {_cut(right, first)}"
 
 
-def compare_cards(card: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
+def compare_cards(card: Mapping[str, Any], found: Mapping[str, Any], *, wording: bool = True) -> list[Difference]:
     """Every place where a card disagrees with the one found by measuring again.
 
-    A threshold or a check that was added to walkback after the card was written is no difference.
+    A threshold or a check that was added to walkback after the card was written is no difference. Without `wording`
+    sentences are not compared.
     """
     if "thresholds" in card:
         defaults = DiagnosticThresholds().to_json()
         later = {name: defaults[name] for name in defaults.keys() - set(DiagnosticThresholds.JSON_REQUIRED)}
         card = {**card, "thresholds": later | dict(card["thresholds"])}
-    return list(_differences(card, without_checks(found, added_checks(card, found)), ()))
+    differences = _differences(card, without_checks(found, added_checks(card, found)), ())
+    return [difference for difference in differences if wording or not difference.is_wording]
 
 
 def added_checks(card: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -149,7 +162,7 @@ def _same(card: Any, found: Any, names: Sequence[str]) -> bool:
     if _is_number(card) and _is_number(found):
         # Counts and indices are the same on any machine.
         return bool(card == found) if isinstance(found, int) else card_tolerance(names).agree(card, found)
-    if isinstance(card, str) and isinstance(found, str) and names and names[-1] in _PROSE:
+    if isinstance(card, str) and isinstance(found, str) and names and names[-1] in _SENTENCES:
         return _same_sentence(card, found)
     return type(card) is type(found) and bool(card == found)
 

@@ -40,7 +40,8 @@ def run(options: BenchOptions) -> BenchResult:
     def diagnostic_pass(subject: NetworkSubject, replay: bool) -> Callable[[], object]:
         return lambda: measure(subject, regroup(batches), replay=replay)
 
-    without_rule, with_rule = NetworkSubject(resolved.net, params), NetworkSubject(resolved.net, params, resolved.rule, state)
+    without_rule = NetworkSubject(resolved.net, params)
+    with_rule = NetworkSubject(resolved.net, params, resolved.rule, state)
     tasks = {
         EAGER_LOOP: plain_loop(data, resolved.net, BENCH_BATCH, device),
         PASS: diagnostic_pass(without_rule, replay=False),
