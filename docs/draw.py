@@ -42,7 +42,7 @@ SAMPLES, FEW = 1024, 256
 ARCH, EPOCHS, LR, SEED = "resmlp:d=32", 4, 0.1, 1
 SETTING = f"ResMLP 32×4 on the embedded task, {EPOCHS} epochs at learning rate {LR:g}, seed {SEED}"
 METHODS = {"BP": "bp", "DFA raw": "dfa:site=input", "DFA unit_error": "dfa:scale=unit_error,site=input"}
-SHELLS = {
+FROZEN_BASELINES = {
     "BP": "bp:shell=bp",
     "DFA raw": "dfa:shell=method,site=input",
     "DFA unit_error": "dfa:scale=unit_error,shell=method,site=input",
@@ -106,12 +106,12 @@ Networks = dict[str, Network]
 
 def trained(out: Path) -> tuple[Networks, Networks]:
     """The networks of all methods and their frozen baselines, each by label."""
-    methods = [*METHODS.values(), *SHELLS.values()]
+    methods = [*METHODS.values(), *FROZEN_BASELINES.values()]
     settings: dict[str, Any] = {"arch": ARCH, "seeds": SEED, "epochs": EPOCHS, "lr": LR, "dtype": "float64"}
     results = wb.train(methods, watch=1, out=out, device="cpu", **settings)
     found = [
         Network(label, wb.load(result.path), float(result.test_acc or 0))
-        for label, result in zip([*METHODS, *SHELLS], results, strict=True)
+        for label, result in zip([*METHODS, *FROZEN_BASELINES], results, strict=True)
     ]
     half = len(METHODS)
     return {net.label: net for net in found[:half]}, {net.label: net for net in found[half:]}
@@ -131,7 +131,7 @@ def by_epoch(title: str, y_label: str, nets: Networks, name: str, **more: Any) -
     return Plot(title, "epoch", y_label, lines, ticks=tuple(str(epoch + 1) for epoch in range(EPOCHS)), **more)
 
 
-def growth(nets: Networks, shells: Networks) -> Figure:
+def growth(nets: Networks, frozen: Networks) -> Figure:
     limit = LIMITS.h_norm_explosion_ratio
     norms = [series(n, [x.hidden_norm.known for x in n.quantities.layers], mark="both") for n in nets.values()]
     return Figure(
@@ -147,7 +147,7 @@ def growth(nets: Networks, shells: Networks) -> Figure:
     )
 
 
-def reference(nets: Networks, shells: Networks) -> Figure:
+def reference(nets: Networks, frozen: Networks) -> Figure:
     floor, eps = LIMITS.g_norm_floor, LIMITS.cosine_eps
     norms = [series(n, [x.grad_norm_128.known for x in n.quantities.layers], mark="both") for n in nets.values()]
     levels = {f"D2: {floor:g}": floor, f"clamp: {eps:g}": eps}
@@ -175,7 +175,7 @@ def reference(nets: Networks, shells: Networks) -> Figure:
     )
 
 
-def direction(nets: Networks, shells: Networks) -> Figure:
+def direction(nets: Networks, frozen: Networks) -> Figure:
     ceiling, floor = LIMITS.stability_drift_ceiling, LIMITS.g_norm_floor
     first = {net.label: net.history("direction")[0] for net in nets.values()}
     return Figure(
@@ -192,16 +192,16 @@ def direction(nets: Networks, shells: Networks) -> Figure:
     )
 
 
-def depth(nets: Networks, shells: Networks) -> Figure:
+def depth(nets: Networks, frozen: Networks) -> Figure:
     labels = tuple(nets)
     places = [float(index) for index in range(len(labels))]
     bars = (
         Series("trained", places, [net.accuracy for net in nets.values()], mark="bars"),
-        Series("frozen baseline", places, [shells[label].accuracy for label in labels], mark="bars"),
-        Series("bp frozen baseline", places, [shells["BP"].accuracy] * len(labels), mark="bars"),
+        Series("frozen baseline", places, [frozen[label].accuracy for label in labels], mark="bars"),
+        Series("bp frozen baseline", places, [frozen["BP"].accuracy] * len(labels), mark="bars"),
     )
-    margins = {label: 100 * (nets[label].accuracy - shells[label].accuracy) for label in labels}
-    harder = {label: 100 * (nets[label].accuracy - shells["BP"].accuracy) for label in labels}
+    margins = {label: 100 * (nets[label].accuracy - frozen[label].accuracy) for label in labels}
+    harder = {label: 100 * (nets[label].accuracy - frozen["BP"].accuracy) for label in labels}
     return Figure(
         "depth",
         "Trained blocks against random ones",
@@ -224,7 +224,7 @@ AGGREGATES = {
 }
 
 
-def concentration(nets: Networks, shells: Networks) -> Figure:
+def concentration(nets: Networks, frozen: Networks) -> Figure:
     shown = [net for label, net in nets.items() if label != "BP"]
     cosines = [series(net, [credit.cos.known for credit in net.credits], mark="bars") for net in shown]
     values = {
@@ -249,7 +249,7 @@ def concentration(nets: Networks, shells: Networks) -> Figure:
     )
 
 
-def alignment(nets: Networks, shells: Networks) -> Figure:
+def alignment(nets: Networks, frozen: Networks) -> Figure:
     z = LIMITS.null_z
     plots, sentences = [], []
     for net in nets.values():
@@ -286,7 +286,7 @@ def alignment(nets: Networks, shells: Networks) -> Figure:
     )
 
 
-def functional(nets: Networks, shells: Networks) -> Figure:
+def functional(nets: Networks, frozen: Networks) -> Figure:
     net = nets[COLLAPSED]
     raw = nets["DFA raw"]
 
@@ -329,8 +329,8 @@ PICTURES: tuple[Callable[[Networks, Networks], Figure], ...] = (
 
 def figures() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        nets, shells = trained(Path(folder))
-        return [picture(nets, shells) for picture in PICTURES]
+        nets, frozen = trained(Path(folder))
+        return [picture(nets, frozen) for picture in PICTURES]
 
 
 def main() -> None:
