@@ -67,7 +67,7 @@ def aggregates_of(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresho
     deep = [layers[index] for index in deep_layers(m)]
     deep_mean = _mean(deep)
     if not deep:
-        deep_mean = Number.missing("every layer it would speak of is exact by construction, or there is none")
+        deep_mean = Number.missing("every deep layer is exact by construction, or there is none")
     judged = [x for x in every if _of(x).label != "exact"]
     kappa, where = _concentration(judged, t)
     indices = [x.index for x in deep]

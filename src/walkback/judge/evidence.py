@@ -14,7 +14,7 @@ METHOD_SHELL, BP_SHELL, UNNAMED = "method_shell", "bp_shell", "unnamed"
 NULLS: dict[str, str] = {
     METHOD_SHELL: "blocks frozen at random, the rest trained by the method's own credit",
     BP_SHELL: "blocks frozen at random, the rest trained by backprop",
-    UNNAMED: "null unnamed: a bare number; it is not known which shell it is",
+    UNNAMED: "null unnamed: a bare number; which frozen baseline it is was not given",
 }
 
 Accuracies = float | Sequence[float] | None

@@ -149,7 +149,7 @@ def _rows(m: Measurements, names: Sequence[str], layers: Sequence[int]) -> tuple
     if len(found) < len(names):
         return Number.missing("no credit was measured")
     if not layers:
-        return Number.missing("every layer it would speak of is exact by construction, or there is none")
+        return Number.missing("every deep layer is exact by construction, or there is none")
     if 0 in layers and m.facts.get("pool") == "cls":
         return CLS
     chosen = [array[list(layers)] for array in found]

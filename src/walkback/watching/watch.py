@@ -241,7 +241,7 @@ class Watch:
         if not self._is_rank_zero:
             return
         how = "on request" if self.every is None else f"every {self.every} steps"
-        notes = f"Watched {how}; {reason}. First raised: {first_alarms_text(self.first)}."
+        notes = f"Watched {how}; {reason}. First failed: {first_alarms_text(self.first)}."
         accuracies: dict[str, Any] = {
             "headline_acc": evidence.headline_acc,
             "frozen_baseline_acc": evidence.frozen,

@@ -33,7 +33,7 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
         return flag("missing", mean.reason, invalid=mean.status == "invalid")
     value = mean.known
     raised = value > ceiling
-    words = "drift-dominated: all groups pull one way" if raised else "sample-specific, as in healthy networks too"
+    words = "drift-dominated: the group gradients share one direction" if raised else "sample-specific, as in healthy networks too"
     return flag(
         "raised" if raised else "clear",
         f"mean pairwise cosine of {q.groups} group gradients is {value:.3f}: {words}",
