@@ -33,7 +33,9 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
         return flag("missing", mean.reason, invalid=mean.status == "invalid")
     value = mean.known
     raised = value > ceiling
-    words = "drift-dominated: the group gradients share one direction" if raised else "sample-specific, as in healthy networks too"
+    words = "sample-specific, as in healthy networks too"
+    if raised:
+        words = "drift-dominated: the group gradients share one direction"
     return flag(
         "raised" if raised else "clear",
         f"mean pairwise cosine of {q.groups} group gradients is {value:.3f}: {words}",
