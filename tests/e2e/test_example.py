@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # test_extensions.py tests the same path with a package that needs no installing.
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orthogonal-dfa"
 
 

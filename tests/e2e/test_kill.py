@@ -128,6 +128,7 @@ def kill_often(nursery, out, driver, longest, draws):
         longest *= 1.1 if len(seen) > 8 else 1.0
 
 
+@pytest.mark.slow
 @DRIVERS
 def test_kills_at_random_moments_change_no_bit(nursery, tmp_path, driver):
     seconds = undisturbed(nursery, GRID, tmp_path / "through", driver)

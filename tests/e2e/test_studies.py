@@ -39,6 +39,7 @@ def pages(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for name in NAMES for path in sorted((out / name).iterdir())}
 
 
+@pytest.mark.slow
 def test_every_run_is_trained_and_measured(finished_studies):
     out, _ = finished_studies
     expected = {resolved.name for resolved in runs_of_studies(studies_of(NAMES).values(), SMOKE)}
@@ -49,6 +50,7 @@ def test_every_run_is_trained_and_measured(finished_studies):
         assert {"measurements.npz", "answers.npz"} & {path.name for path in (out / "runs" / name).iterdir()}
 
 
+@pytest.mark.slow
 def test_planned_and_actual_times_are_stored(finished_studies):
     out, done = finished_studies
     (entry,) = timings(out)
@@ -63,6 +65,7 @@ def test_planned_and_actual_times_are_stored(finished_studies):
     assert done.stderr.count(": done after ") == len(ends)
 
 
+@pytest.mark.slow
 def test_findings_are_printed_and_pages_written(finished_studies):
     out, done = finished_studies
     for name in NAMES:
@@ -74,12 +77,14 @@ def test_findings_are_printed_and_pages_written(finished_studies):
     assert len(claims) >= len(NAMES)
 
 
+@pytest.mark.slow
 def test_a_claim_that_the_embedded_task_decides_is_decided(finished_studies):
     _, done = finished_studies
     findings = done.stdout.partition("capacity-control: ")[2].partition("index.html")[0]
     assert "  holds: " in findings, findings
 
 
+@pytest.mark.slow
 def test_rendering_without_models_gives_the_same_bytes(finished_studies):
     out, _ = finished_studies
     before = pages(out)

@@ -243,6 +243,7 @@ def test_a_credit_bridge_has_credit_along_the_state_only_with_size_seen(arch):
             assert cosines.abs().max() < 1e-12 if size == "hidden" else cosines.abs().min() > 1e-6
 
 
+@pytest.mark.slow
 def test_without_a_terminal_norm_size_seen_fits_the_top_gradient_better():
     arch = tiny.arch("resmlp", "terminal_norm=false")
     hidden, shown = (fit(*case(f"credit_bridge:width=32,size={s}", arch), 150, 1e-2)[1] for s in ("hidden", "seen"))
@@ -291,6 +292,7 @@ def test_a_state_bridge_predicts_better_as_the_network_trains():
     assert logs[-1]["loss"] < 0.5 * logs[0]["loss"]
 
 
+@pytest.mark.slow
 def test_a_trained_credit_bridge_beats_untrained_ones_on_test_samples():
     logs, subject, traced = trained("credit_bridge")
 

@@ -252,7 +252,7 @@ class TestInterrupted:
         assert len(calls) == 2 - number, "frozen baselines need only their answers"
         assert pages(copied) == pages(whole)
 
-    @pytest.mark.parametrize("number", [0, 3, 6])
+    @pytest.mark.parametrize("number", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 6))])
     def test_while_rendering(self, copied, epochs, whole, number):
         shutil.rmtree(copied / "mini")
         self.interrupted(copied, study_pages, "write_atomic", number)

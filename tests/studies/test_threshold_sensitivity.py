@@ -64,6 +64,7 @@ def test_a_case_near_a_threshold_refutes_its_robustness(planted_runs, method, gi
     assert holds(study_report, finding_id) is False
 
 
+@pytest.mark.slow
 def test_margins_far_from_the_line_are_robust(tmp_path):
     planted_runs = PlantedRuns(tmp_path)
     plant_all(planted_runs, STUDY.runs(SMOKE), AUDIT | {"other": case(0.75, 8.0, 1e-5)})

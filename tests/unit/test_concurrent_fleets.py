@@ -111,6 +111,7 @@ def train(out, recorder=None, **more):
     return walkback.train(**GRID, **more, out=out, listener=recorder or Recorder())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("concurrent_fleets")
 def test_runs_equal_those_trained_one_fleet_after_the_other(tmp_path, monkeypatch):
     recorder = Recorder()
@@ -144,6 +145,7 @@ def test_resuming_keeps_the_same_fleets(tmp_path):
     assert_same_runs(tmp_path / "stopped", tmp_path / "through")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("concurrent_fleets")
 def test_fleets_that_do_not_fit_together_are_split(tmp_path, monkeypatch):
     class Large(ConcurrentFleets):
@@ -164,6 +166,7 @@ def test_fleets_that_do_not_fit_together_are_split(tmp_path, monkeypatch):
     assert_same_runs(tmp_path / "backed", tmp_path / "alone")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("concurrent_fleets")
 def test_each_rule_is_measured_with_its_own_detectors(tmp_path, monkeypatch):
     def logs(out):

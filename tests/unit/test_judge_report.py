@@ -6,7 +6,7 @@ import copy
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jsonschema
 import pytest
@@ -233,3 +233,13 @@ def test_the_judge_needs_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(DiagnosticThresholds)])
+def test_rejudging_equals_judging_anew_whichever_threshold_is_changed(name):
+    """`rejudge` uses quantities again where they do not depend on what was changed."""
+    default = getattr(DiagnosticThresholds(), name)
+    other = replace(DiagnosticThresholds(), **{name: default + 1 if isinstance(default, int) else 0.95 * default})
+    for taken in (make() for make in ALL.values()):
+        report = judge(taken)
+        assert report.rejudge(other).to_json() == judge(taken, thresholds=other).to_json()

@@ -255,6 +255,7 @@ def test_in_walkback_itself_only_the_reproducers_of_pitfalls_are_flagged():
         assert int(path.stem[1:3]) in rules()[finding.code].pitfalls, finding
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_clean():
     folders = [Path(module.__file__).parent for module in (asyncio, json, unittest)]
     outcome = lint(folders, ALL)

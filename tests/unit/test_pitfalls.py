@@ -133,6 +133,7 @@ class TestRightValues:
         assert outcome(11).right == pytest.approx(max(np.divide(sizes[1:], sizes[:-1])), rel=1e-9)
         assert outcome(11).wrong == pytest.approx(1, abs=1e-3)
 
+    @pytest.mark.slow
     def test_12_the_right_gain_is_the_whole_gain_minus_that_of_the_frozen_baseline(self):
         whole, remaining = (float(text.split()[0]) for text in (outcome(12).wrong, outcome(12).right))
         assert whole - remaining == pytest.approx(outcome(12).size, abs=0.11)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Quantities:
     groups: int
     dtype: str
     has_credit: bool
+    read_thresholds: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    """The thresholds these quantities depend on, with their values."""
 
     @property
     def depth(self) -> int:
@@ -50,13 +53,32 @@ class Quantities:
             return False
         return self.error_norm.known == 0 or (self.grad_over_error.ok and self.grad_over_error.known / GROUP >= floor)
 
+    def hold_under(self, thresholds: DiagnosticThresholds) -> bool:
+        """Whether computing them again under these thresholds would give the same."""
+        return all(getattr(thresholds, name) == value for name, value in self.read_thresholds.items())
+
     @property
     def top(self) -> Layer:
         return self.layers[-1]
 
 
-def quantities(m: Measurements, t: DiagnosticThresholds) -> Quantities:
+class _ThresholdReader:
+    """Gives the thresholds and records which of them are read."""
+
+    def __init__(self, thresholds: DiagnosticThresholds):
+        self._thresholds = thresholds
+        self.read: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._thresholds, name)
+        self.read[name] = value
+        return value
+
+
+def quantities(m: Measurements, thresholds: DiagnosticThresholds) -> Quantities:
     """Compute all quantities of these measurements."""
+    reader = _ThresholdReader(thresholds)
+    t = cast(DiagnosticThresholds, reader)
     _require_consistent(m)
     layers = tuple(layer_of(m, index, t) for index in range(m.depth + 1))
     errors, grads, pairs = m.get("error_norm"), m.get("grad_norm"), m.get("group_cos")
@@ -74,6 +96,7 @@ def quantities(m: Measurements, t: DiagnosticThresholds) -> Quantities:
         groups=int(m.facts["groups"]),
         dtype=str(m.facts.get("dtype", "unknown")),
         has_credit=m.get("credit_cos") is not None,
+        read_thresholds=reader.read,
     )
 
 

@@ -60,6 +60,7 @@ class DiagnosticReport:
             self.method_name,
             self.notes,
             self.context,
+            earlier=self.quantities,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -88,11 +89,16 @@ def judge(
     method_name: str = "",
     notes: str = "",
     context: Mapping[str, Any] | None = None,
+    *,
+    earlier: Quantities | None = None,
 ) -> DiagnosticReport:
-    """Judge stored measurements: a pure function that needs no model."""
+    """Judge stored measurements: a pure function that needs no model.
+
+    `earlier` are quantities of the same measurements; they are used again if these thresholds give the same.
+    """
     edition(protocol)
     t, known, around = thresholds or DiagnosticThresholds(), evidence or Evidence(), context or {}
-    q = quantities(measurements, t)
+    q = earlier if earlier is not None and earlier.hold_under(t) else quantities(measurements, t)
     flags = run_checks(q, known, t)
     missing = str(around.get("missing") or "")
     verdicts = {name: withheld(name, missing) if missing else _decided(name, flags, known) for name in EDITIONS}
