@@ -68,18 +68,16 @@ def _diagnose_and_save(
     run_index: RunIndex,
     forms: Sequence[str],
 ) -> DiagnosticReport:
-    measurements = measurer.measure(run, resolved)
-    report = judge_run(run, resolved, measurements, judge_options, run_index, measurer.correct)
+    report = diagnose_run(run, resolved, judge_options, measurer, run_index)
     report.measurements.save(run.path / MEASUREMENTS)
     save_card(report, run.path, forms)
     return report
 
 
 def diagnose_run(
-    run: store.Run, judge_options: JudgeOptions, measurer: RunMeasurer, run_index: RunIndex
+    run: store.Run, resolved: ResolvedRun, judge_options: JudgeOptions, measurer: RunMeasurer, run_index: RunIndex
 ) -> DiagnosticReport:
     """Measure one finished run and judge it; nothing is written."""
-    resolved = measurer.resolved(run)
     return judge_run(run, resolved, measurer.measure(run, resolved), judge_options, run_index, measurer.correct)
 
 

@@ -15,6 +15,8 @@ FLAG_STATUSES: tuple[FlagStatus, ...] = ("raised", "clear", "missing", "not_info
 
 ShownStatus = Literal["FAIL", "PASS", "NOT MEASURED", "NOT INFORMATIVE", "INVALID"]
 
+RESULT_WORDS = {"PASS": "passes", "FAIL": "fails"}
+"""Displayed words for a check's stored result; INVALID, NOT MEASURED and NOT INFORMATIVE are displayed as stored."""
 STATUS_TEXT: dict[FlagStatus, ShownStatus] = {
     "raised": "FAIL",
     "clear": "PASS",
@@ -66,7 +68,7 @@ class Flag(CardPart):
     @property
     def displayed(self) -> str:
         """The result as people read it: fails, passes, or `shown`."""
-        return {"FAIL": "fails", "PASS": "passes"}.get(self.shown, self.shown)
+        return RESULT_WORDS.get(self.shown, self.shown)
 
     @property
     def truth(self) -> bool | None:

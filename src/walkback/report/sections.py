@@ -1,6 +1,6 @@
 """The sections of a card: headings and rows of strings, with the reasons for missing numbers as notes.
 
-The words that all formats show for verdicts, check results, checks and frozen baselines are defined here.
+The words that all formats show for verdicts, checks and frozen baselines are defined here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from walkback.judge.flag import RESULT_WORDS
 from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text
 
 Card = Mapping[str, Any]
 
 VERDICT_WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
-RESULT_WORDS = {"PASS": "passes", "FAIL": "fails"}
-"""Displayed words for a check's stored result; INVALID, NOT MEASURED and NOT INFORMATIVE are displayed as stored."""
 CHECK_NAMES = {"D1": "growth (D1)", "direction": "drift (c)"}
 """Displayed names of checks by their id; every other check is displayed by its own name and id."""
 FROZEN_BASELINE_NAMES = {

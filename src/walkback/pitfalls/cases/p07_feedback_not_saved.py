@@ -48,7 +48,8 @@ def run() -> PitfallOutcome:
 
 def _diagnose(path: Path) -> DiagnosticReport:
     run = store.open_run(path, without=(store.RULE,))
-    return diagnose_run(run, JudgeOptions(), RunMeasurer(None, small_networks.CPU), RunIndex(path.parent))
+    measurer = RunMeasurer(None, small_networks.CPU)
+    return diagnose_run(run, measurer.resolved(run), JudgeOptions(), measurer, RunIndex(path.parent))
 
 
 def _careless_credit(path: Path, frozen_pass: FrozenPass) -> list[torch.Tensor]:
