@@ -204,6 +204,7 @@ class TestTrain:
         assert main([*short, *SIZES, "--set", "batch=32", "--resume"]) == 0
         assert rows(capsys.readouterr().out) == [first]
 
+    @pytest.mark.slow
     def test_precision_is_recorded_as_the_dtype_of_the_run(self, here, capsys):
         words = ["train", *TINY, "--json"]
         done = call(*words, "--precision", "tf32", "--quiet", cwd=here)

@@ -198,7 +198,10 @@ class Watcher(ProgressListener):
         self.epochs.append(epoch)
 
 
-@pytest.mark.parametrize(("saves", "epoch"), [(1, 0), (2, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("saves", "epoch"),
+    [pytest.param(1, 0, marks=pytest.mark.slow), (2, 1), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)],
+)
 def test_a_fleet_stays_together_wherever_between_its_members_checkpoints_it_died(tmp_path, monkeypatch, saves, epoch):
     training = {**PAIR, "epochs": 3, "out": tmp_path, "device": "cpu"}
     real, calls = store.Run.save_checkpoint, []

@@ -130,6 +130,7 @@ def test_jobs_are_recorded_as_soon_as_they_are_done(tmp_path):
     assert third is None
 
 
+@pytest.mark.slow
 def test_the_time_limit_stops_all_processes(tmp_path):
     """No job is reported as done, and nothing is trained."""
     out = tmp_path / "new"

@@ -285,6 +285,7 @@ def trained(name):
     return logs, subject, subject.run(data.test_x, data.test_y)
 
 
+@pytest.mark.slow
 def test_a_state_bridge_predicts_better_as_the_network_trains():
     logs, _, _ = trained("state_bridge")
     assert logs[-1]["prediction_error"] < 0.5 * logs[0]["prediction_error"]

@@ -292,6 +292,7 @@ class TestInterrupted:
         assert not epochs
         assert pages(copied) == pages(whole)
 
+    @pytest.mark.slow
     def test_runs_trained_without_detectors_are_refused(self, tmp_path):
         place = SCALE.places["resmlp"]
         given = {"arch": place.arch, "data": place.data, "seeds": 1, "epochs": 3, **SCALE.settings}

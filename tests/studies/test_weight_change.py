@@ -58,6 +58,7 @@ class Stops(EpochMonitor):
         return super().after_epoch(driver, *words, **named)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_not_measured_again_as_epoch_0(tmp_path):
     resolved_runs = [resolve(config) for config in SCALE.runs(["dfa"], seeds=[1])]
     epochs = {resolved_runs[0].name: (0,)}

@@ -126,6 +126,7 @@ class TestBenches:
         assert result.repeats == 2
         assert_well_formed(result)
 
+    @pytest.mark.slow
     def test_rules_runs(self):
         result = rules.run(BenchOptions(quick=True, device="cpu", methods=("bp", "dfa", "kp"), models=(2,)))
         assert_well_formed(result)
@@ -253,6 +254,7 @@ class TestImages:
 
 
 class TestWorkerPool:
+    @pytest.mark.slow
     def test_a_process_trains_on_each_call_and_ends_when_closed(self):
         size = scale(True)
         pool = WorkerPool([[size.resolved_runs("bp", range(2))]], size.load())

@@ -72,6 +72,7 @@ def test_each_fleet_trains_as_it_trains_alone():
             assert tiny.same_bits(getattr(left, leaves), getattr(right, leaves)), leaves
 
 
+@pytest.mark.slow
 def test_resuming_from_snapshots_gives_the_same_bits():
     data = resolved_runs()[0][0].source.load(None)
     through = ConcurrentFleets(resolved_runs(), data, tiny.CPU)

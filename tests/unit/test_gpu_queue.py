@@ -77,6 +77,7 @@ def _queue(folder, number, ready, order):
         file.write(f"{number}\n")
 
 
+@pytest.mark.slow
 def test_the_first_in_the_queue_goes_first(tmp_path):
     context = multiprocessing.get_context("spawn")
     order, started, folder = tmp_path / "order", [], tmp_path / "turns"

@@ -91,6 +91,7 @@ def test_the_bits_are_those_of_the_smaller_fleets(tmp_path, monkeypatch):
         assert left == right
 
 
+@pytest.mark.slow
 def test_the_halves_go_on_from_the_last_checkpoint(tmp_path, monkeypatch):
     small_memory(monkeypatch, 3, after=2)
     heard = Heard()
@@ -137,6 +138,7 @@ def test_the_command_says_so(tmp_path, monkeypatch, capsys):
     assert "out of memory with 2 models together; continuing with 1 + 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_worker_says_so(tmp_path, monkeypatch):
     small_memory(monkeypatch, 1)
     settings = {key: value for key, value in SMALL.items() if key != "device"}

@@ -194,6 +194,7 @@ class TestSweep:
         (note,) = [line[2] for line in lines if line[0] == "noted"]
         assert "Another process is training it." in note
 
+    @pytest.mark.slow
     def test_a_worker_believed_dead_that_still_trains_is_waited_for(self, tmp_path, no_waiting):
         """The lock of a run is held, as by the worker believed dead, until the third retry."""
         held = []

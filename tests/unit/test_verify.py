@@ -349,7 +349,7 @@ def allowed(card, path):
     return card_tolerance([name for name in names if isinstance(name, str)])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data(), factor=st.floats(1.01, 1e6), sign=st.sampled_from([-1, 1]))
 def test_any_number_moved_by_more_than_its_tolerance_is_found(data, factor, sign):
     card = CARDS[data.draw(st.sampled_from(sorted(CARDS)))]
@@ -365,7 +365,7 @@ def test_any_number_moved_by_more_than_its_tolerance_is_found(data, factor, sign
     assert found.section == path[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data(), share=st.floats(-0.99, 0.99))
 def test_any_number_moved_by_less_is_confirmed(data, share):
     card = CARDS[data.draw(st.sampled_from(sorted(CARDS)))]
@@ -375,7 +375,7 @@ def test_any_number_moved_by_less_is_confirmed(data, share):
     assert compare_cards(replaced(card, path, moved), card) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_any_text_or_status_changed_is_found(data):
     card = CARDS[data.draw(st.sampled_from(sorted(CARDS)))]
