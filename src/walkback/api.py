@@ -197,7 +197,13 @@ def diagnose(
     null: _NullName = "method_shell",
     method_name: str = "",
     notes: str = "",
-    credit: Callable[[FrozenPass], Sequence[Any]] | None = None,
+    credit: Callable[[FrozenPass], Sequence[Any]] | Literal["auto", "backward"] | None = "auto",
+    reference: Callable[[FrozenPass], Sequence[Any]] | None = None,
+    fresh: Callable[[Any], Callable[[FrozenPass], Sequence[Any]]] | None = None,
+    update: Callable[[nn.Module, Any], Any] | None = None,
+    exact: Sequence[int] = (),
+    labels: Sequence[str] | None = None,
+    null_space: Literal["features", "all"] | None = None,
     blocks: Any = "auto",
     pool: Literal["auto", "cls", "mean", "all"] = "auto",
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
@@ -207,11 +213,20 @@ def diagnose(
     """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
-    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `credit` maps a
-    frozen pass (states, reference, error, ...) to credits a_0..a_L. `blocks` names the residual blocks if they are not
-    found; `step_fn(model, batch)` gives per-sample losses if the model is no plain classifier.
+    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `blocks` names the
+    residual blocks if they are not found; `step_fn(model, batch)` gives per-sample losses if the model is no plain
+    classifier.
+
+    The reference is the derivative of the forward pass, whatever the model's backward pass returns; `reference` maps a
+    frozen pass to other reference gradients. `credit` maps a frozen pass (states, reference, error, ...) to credits
+    a_0..a_L; with "auto" the credit is what the model's own backward pass returns, if that is not the derivative.
+    `exact` lists the states whose credit is the gradient by construction (or `labels` says for each state: exact,
+    asymptotic, fitted, signs or none). `fresh(generator)` returns a credit function with freshly drawn feedback, for
+    the null; `null_space` says whether the feedback mixes the features of each token or position, or the whole state.
+    `update(model, batch)` runs the backward passes of one training step and leaves gradients in `.grad` (or returns
+    them by name); without it the model's own backward pass is used.
     """
-    from walkback.auditing.diagnose_model import diagnose_model
+    from walkback.auditing.diagnose_model import diagnose_model, measure_options
     from walkback.judge.options import JudgeOptions
 
     accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc, "bp_acc": bp_acc}
@@ -222,11 +237,13 @@ def diagnose(
         JudgeOptions(thresholds, protocol, null),
         method_name=method_name,
         notes=notes,
-        credit=credit,
         blocks=blocks,
-        pool=pool,
         step_fn=step_fn,
-    )
+        options=measure_options(
+            credit=credit, reference=reference, fresh=fresh, update=update, exact=exact, labels=labels,
+            null_space=null_space, pool=pool,
+        ),
+    )  # fmt: skip
 
 
 def verify(

@@ -17,7 +17,7 @@ from walkback.judge.quantities import quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detector_readings import DetectorReading, Detectors
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 from walkback.runs import train_runs
 from walkback.training.fleet import Fleet
@@ -40,9 +40,8 @@ def samples(net, dtype, count=SAMPLES):
 def reading_of_full_measurement(made, snapshot, x, y):
     """The same values from the full measurement: frozen pass, replay, quantities."""
     subject = NetworkSubject(made.net, snapshot.params, made.rule, snapshot.state)
-    measurements = measure(
-        subject, regroup([(x, y)]), labels=made.rule.labels(made.net.depth), site=made.shared_options.site
-    )
+    options = MeasureOptions(labels=made.rule.labels(made.net.depth), site=made.shared_options.site)
+    measurements = measure(subject, regroup([(x, y)]), options)
     q = quantities(measurements, DiagnosticThresholds())
     # A layer that is not judged (before the first block the cls token is constant) has a cosine all the same.
     cosines = np.nanmean(measurements.arrays["credit_cos"], axis=1)

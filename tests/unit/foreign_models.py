@@ -157,11 +157,14 @@ class Detached(Reference):
 
     def forward(self, x, return_hidden=False):
         h = self.embed(x)
+        hiddens = [h]
         for block in self.blocks:
             with torch.no_grad():
                 f = block(h)
             h = h + f
-        return self.out_head(self.out_ln(h))
+            hiddens.append(h)
+        logits = self.out_head(self.out_ln(h))
+        return (logits, hiddens) if return_hidden else logits
 
 
 class Attention(nn.Module):

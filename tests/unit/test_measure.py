@@ -24,7 +24,7 @@ from walkback.judge.report import judge
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 from walkback.measure.vectors import cosines, haar_std, norms, units
 
@@ -44,7 +44,7 @@ def measured(model, batches, **named):
     groups = regroup(batches)
     blocks, step_fn = named.pop("blocks", "auto"), named.pop("step_fn", None)
     with measurement_mode(model):
-        return measure(subject_of(model, blocks, *groups[0], step_fn), groups, **named)
+        return measure(subject_of(model, blocks, *groups[0], step_fn), groups, MeasureOptions(**named))
 
 
 def by_hand(model, x, y):
@@ -291,7 +291,6 @@ def test_a_compiled_or_parallel_model_is_unwrapped():
     ("make", "named", "sentence"),
     [
         (foreign_models.InPlace, {}, "in place"),
-        (foreign_models.Detached, {}, "carries no gradient"),
         (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), {}, "were not found"),
         (foreign_models.Reference, {"blocks": "nothing"}, "no such module"),
         (foreign_models.Reference, {"blocks": []}, "is empty"),

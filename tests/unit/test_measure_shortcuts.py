@@ -9,7 +9,7 @@ import torch
 import tiny
 from walkback.measure import vectors
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 
 DATA = "prototypes:train=96,test=300,dim=6,prototypes=8,labels=4"
@@ -24,7 +24,7 @@ def subject_and_groups(method):
 
 def test_without_the_replay_the_frozen_pass_is_the_same():
     subject, groups = subject_and_groups("dfa")
-    with_replay, without = measure(subject, groups), measure(subject, groups, replay=False)
+    with_replay, without = measure(subject, groups), measure(subject, groups, MeasureOptions(replay=False))
     for name in ("hidden_norm", "grad_norm", "loss", "error_norm"):
         np.testing.assert_array_equal(without.arrays[name], with_replay.arrays[name])
     assert {name for name in without.arrays if "64" in name or name == "null_fresh"} == set()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 from torch import nn
 
-from walkback.core.errors import InputError
+from walkback.core.errors import InputError, unknown
 from walkback.judge.evidence import Accuracies, Evidence
+from walkback.judge.layers import LayerLabel
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.measure.discovery import Blocks, subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.module_subject import StepFn
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import Pool, measure
-from walkback.measure.subject import CreditFunction
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.runs.provenance import provenance
 
 ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
@@ -30,10 +30,9 @@ def diagnose_model(
     *,
     method_name: str,
     notes: str,
-    credit: CreditFunction | None,
-    blocks: Blocks,
-    pool: Pool,
+    blocks: Blocks | None,
     step_fn: StepFn | None,
+    options: MeasureOptions,
 ) -> DiagnosticReport:
     """Measure a model someone else made, leaving it as it was, and judge it."""
     if not isinstance(model, nn.Module):
@@ -41,7 +40,30 @@ def diagnose_model(
     evidence = Evidence.of(**accuracies, null=judge_options.null)  # type: ignore[arg-type]
     groups = regroup(eval_batches)
     with measurement_mode(model):
-        subject = subject_of(model, blocks, *groups[0], step_fn)
-        measurements = measure(subject, groups, credit=credit, pool=pool)
+        subject = subject_of(model, "auto" if blocks is None else blocks, *groups[0], step_fn)
+        measurements = measure(subject, groups, options)
     context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ()), "one_pass": ONE_PASS}
     return judge(measurements, evidence, judge_options.thresholds, judge_options.protocol, method_name, notes, context)
+
+
+def measure_options(
+    *,
+    exact: Sequence[int] = (),
+    labels: Sequence[str] | None = None,
+    **given: Any,
+) -> MeasureOptions:
+    """The options of a user's call, refused if they are not of the expected kind."""
+    for name, allowed in (("pool", ("auto", "cls", "mean", "all")), ("null_space", (None, "features", "all"))):
+        if given[name] not in allowed:
+            raise unknown(name, given[name], [str(each) for each in allowed])
+    credit = given["credit"]
+    if not (callable(credit) or credit in ("auto", "backward", None)):
+        raise InputError(f'credit is {credit!r}; expected a function of a frozen pass, "auto", "backward" or None.')
+    for name in ("reference", "fresh", "update"):
+        if not (given[name] is None or callable(given[name])):
+            raise InputError(f"{name} is a {type(given[name]).__name__}; expected a function.")
+    known = get_args(LayerLabel)
+    for label in labels or ():
+        if label not in known:
+            raise unknown("label", label, known)
+    return MeasureOptions(labels=labels, exact=tuple(exact), **given)

@@ -17,8 +17,8 @@ from walkback.data.dataset import Dataset, DataSource
 from walkback.data.feed import TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import measure
-from walkback.measure.subject import NetworkSubject
+from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
@@ -124,7 +124,7 @@ def measure_network(resolved: ResolvedRun, params: Leaves, state: Leaves | None,
     """Measure a network on the first test samples: with its rule, or without it if the rule's state is None."""
     subject, labels = _subject(resolved, params, state)
     samples = regroup(_first(tests.batches(), EVALUATION_SAMPLES), distinct=True)
-    return measure(subject, samples, labels=labels, site=resolved.shared_options.site)
+    return measure(subject, samples, MeasureOptions(labels=labels, site=resolved.shared_options.site))
 
 
 def _weight_change(first: Leaves, last: Leaves) -> dict[str, Array]:
@@ -149,7 +149,11 @@ def _subject(
     """The network to measure and its layers' labels; without its rule's state it has neither rule nor labels."""
     if state is None:
         return NetworkSubject(resolved.net, params), None
-    return NetworkSubject(resolved.net, params, resolved.rule, state), resolved.rule.labels(resolved.net.depth)
+    shared = resolved.shared_options
+    # The blocks of a frozen baseline are not trained: there is no update to compare.
+    trained = LocalLoss(shared.site, shared.penalty, shared.penalty_reduction) if shared.shell == "none" else None
+    labels = resolved.rule.labels(resolved.net.depth)
+    return NetworkSubject(resolved.net, params, resolved.rule, state, trained), labels
 
 
 def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:

@@ -5,7 +5,8 @@ pages rewritten without the model.
 
 Axes: `layer` runs over the hidden states h_0..h_L, `sample` over the evaluation samples in the given order,
 `test sample` over a stored run's whole test set, `group` over disjoint groups of 128 samples, `pair` over pairs of
-groups, `draw` over random draws, `block` over the blocks, `leaf` over the parameters that the facts name as `leaves`.
+groups, `draw` over random draws, `block` over the blocks, `leaf` over the parameters that the facts name as `leaves`,
+`updated` over those that they name as `updated`, `checked` over the samples of the reference check.
 
 A sample that cannot be measured (zero or not finite) is NaN in cosines: it is excluded and counted, never imputed.
 """
@@ -73,6 +74,33 @@ AXES: dict[str, tuple[str, ...]] = {
     "null_haar_std": ("layer",),
     # Mean cosine of each layer under freshly drawn feedback, for rules that have feedback.
     "null_fresh": ("layer", "draw"),
+    # Cosine of the credit that trains a block with the gradient where the block's output lands, h_l+1; over all tokens.
+    "used_cos": ("block", "sample"),
+    # Norm of that credit over the norm of that gradient.
+    "credit_ratio": ("block", "sample"),
+    # Nulls of the mean of used_cos: as null_haar_std and null_fresh.
+    "null_used_std": ("block",),
+    "null_used_fresh": ("block", "draw"),
+    # Mean over tokens of the cosines of each token's credit and gradient.
+    "token_cos": ("layer", "sample"),
+    # Cosine of credit and gradient without their components along the gradient at h_L, which the skip path carries to
+    # every layer; and the standard deviation of its mean under random rotations.
+    "partial_cos": ("layer", "sample"),
+    "null_partial_std": ("layer",),
+    # Cosine of a block's parameter gradient as the method computes it with that of the mean loss, for each group of 128
+    # samples: without and with the penalty; of the stem; of each parameter (named by the fact `updated`).
+    "update_cos": ("block", "group"),
+    "update_cos_full": ("block", "group"),
+    "update_cos_stem": ("group",),
+    "update_cos_leaf": ("updated", "group"),
+    # update_cos of the first group under rotated or freshly drawn credits.
+    "null_update": ("block", "draw"),
+    # Check of the reference by finite differences: the error relative to |g|, what rounding alone explains of it, the
+    # slope along the gradient, and the inner product that it should equal.
+    "reference_error": ("layer", "checked"),
+    "reference_floor": ("layer", "checked"),
+    "reference_slope": ("layer", "checked"),
+    "reference_inner": ("layer", "checked"),
     # Finite steps (`functional.npz`). Perturbation correlation: Pearson, over a sample's random directions v, of the
     # loss's central difference along v with <a, v>; over all samples and directions at once; by a one-sided difference.
     "rho": ("layer", "sample"),
@@ -94,8 +122,9 @@ class Measurements:
     arrays: Mapping[str, Array]
     facts: Mapping[str, Any] = field(default_factory=dict)
     """`layers`, `samples`, `groups`, `dtype`, `pool`, `site` (output, input or null), `labels` (for each layer: exact,
-    asymptotic, fitted or none; null without a credit), `sample_hash`, `found` and `skipped` (sentences); `rounded_bits`
-    if the arrays were rounded."""
+    asymptotic, fitted, signs or none; null without a credit), `sample_hash`, `found` and `skipped` (sentences);
+    `rounded_bits` if the arrays were rounded; `reference` and `credit`: where they come from, in words;
+    `reference_problems`: for each layer a sentence if its reference cannot be used, else an empty text."""
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():

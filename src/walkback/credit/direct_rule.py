@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Generator, Tensor
 
@@ -35,6 +36,9 @@ class DirectRule(RandomFeedback):
 
     def untrained(self, net: Network) -> tuple[str, ...]:
         return without_credit(net, self.credit_tokens)
+
+    def rotation_space(self, net: Network) -> Literal["features", "all"]:
+        return "all" if net.kind == "maps" else "features"
 
     def init(self, net: Network, generator: Generator) -> Leaves:
         return {f"B.{layer}": self.matrix(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}

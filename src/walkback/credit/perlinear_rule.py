@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,8 @@ class PerLinearRule(CreditRule):
 
     sites = ("output",)
     through_blocks = True
+    label: ClassVar[Label] = UNRELATED
+    """The label of all layers but the top one."""
 
     @abstractmethod
     def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
@@ -36,7 +39,7 @@ class PerLinearRule(CreditRule):
         return refuses_no_linears(net)
 
     def labels(self, depth: int) -> tuple[Label, ...]:
-        return (*(UNRELATED,) * depth, EXACT)
+        return (*(self.label,) * depth, EXACT)
 
     def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
         def linear_of(block: int) -> Linear:

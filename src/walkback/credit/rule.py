@@ -24,10 +24,12 @@ from walkback.nets.network import Leaves, Linear, Network, plain_linear
 
 Credits = tuple[Tensor, ...]
 Logs = dict[str, Tensor]
-Label = Literal["exact", "asymptotic", "fitted", "none"]
+Label = Literal["exact", "asymptotic", "fitted", "signs", "none"]
 """How a layer's credit relates to the gradient by construction; a cosine of an exact layer is no evidence."""
 EXACT: Label = "exact"
 UNRELATED: Label = "none"
+SIGNS: Label = "signs"
+"""The feedback has the signs of the current weights, so it is aligned with them whatever was learned."""
 
 LEARNED = "learned."
 """Leaves of a rule's state with this prefix are trained by the rule's own loss."""
@@ -102,6 +104,11 @@ class CreditRule(ABC):
     def own_lr(self) -> float:
         """Learning rate of the learned leaves (AdamW, no decay, the run's cosine schedule)."""
         return 1e-3
+
+    def rotation_space(self, net: Network) -> Literal["features", "all"]:
+        """What the feedback mixes, and so what a random rotation of the credit mixes: the features of each token or map
+        position, or the whole state."""
+        return "features"
 
     def labels(self, depth: int) -> tuple[Label, ...]:
         """For each state h_0..h_L, how its credit relates to the gradient by construction."""

@@ -37,6 +37,8 @@ class Aggregates(CardPart):
     """Mean over l = 1..L, exact layers included: the only aggregate to compare with published figures."""
     deep_mean_z: Number = NO_CREDIT
     deep_mean_fresh: Fresh | None = None
+    partial_mean_z: Number | None = None
+    """z of the mean partial cosine over the deep layers, without the gradient at h_L; None if it was not measured."""
     deep_layers: tuple[int, ...] = ()
     concentration: Number = NO_CREDIT
     concentration_layer: int | None = None
@@ -80,12 +82,29 @@ def aggregates_of(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresho
         deep_mean_papers=_mean(layers[1:]),
         deep_mean_z=score(deep_mean, _null_std(deep)),
         deep_mean_fresh=fresh_of(deep_mean, m.get("null_fresh"), indices),
+        partial_mean_z=_partial_z(m, indices),
         deep_layers=tuple(indices),
         concentration=kappa,
         concentration_layer=where,
         concentration_layers=len(judged),
         none_above_null=all(_of(x).z.ok and _of(x).z.known < t.null_z for x in judged),
     )
+
+
+def _partial_z(m: Measurements, indices: Sequence[int]) -> Number | None:
+    """z of the mean partial cosine over layers that have one; at h_L itself nothing is left to compare."""
+    partial, stds = m.get("partial_cos"), m.get("null_partial_std")
+    if partial is None or stds is None:
+        return None
+    wanted = [index for index in indices if index < m.depth]
+    if not wanted:
+        return None
+    known = [index for index in wanted if np.isfinite(partial[index]).any()]
+    if not known:
+        return Number.invalid("nothing is left of the credit without the gradient at h_L")
+    mean = math.fsum(float(np.nanmean(partial[index])) for index in known) / len(known)
+    std = math.sqrt(math.fsum(float(stds[index]) ** 2 for index in known)) / len(known)
+    return score(Number.of(mean), std)
 
 
 def deep_layers(m: Measurements) -> list[int]:

@@ -9,17 +9,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from walkback.judge import student_t
 from walkback.judge.card_part import CardPart
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag
 from walkback.judge.number import first_bad
 from walkback.judge.quantities import Quantities
 from walkback.judge.statistics import Margin, holm, mcnemar_margin
+from walkback.judge.student_t import normal_two_sided
 from walkback.judge.thresholds import DiagnosticThresholds
 
 ClaimOutcome = Literal[
     "stands", "walked_back", "detectable_small", "trivial", "not_made", "not_applicable", "inconclusive"
 ]
+
+
+MIN_FRESH_DRAWS = 8
+"""Draws of fresh feedback under which their spread is too uncertain for a verdict."""
+
+
+def fresh_critical(draws: int, null_z: float) -> float:
+    """The score over K fresh draws that is as rare as `null_z` standard deviations of a normal distribution.
+
+    The spread is estimated from the draws, so the score is Student's t with K - 1 degrees of freedom: 3.45 for 20 draws
+    where the normal distribution has 3.
+    """
+    return student_t.quantile(1 - normal_two_sided(null_z) / 2, draws - 1)
 
 
 @dataclass(frozen=True)
@@ -60,10 +75,19 @@ def alignment(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds,
     judged = [q.layers[index] for index in a.deep_layers]
     if not judged:
         return Claim("alignment", "inconclusive", a.deep_mean.reason)
+    if all(layer.credit is not None and layer.credit.label == "signs" for layer in judged):
+        return Claim(
+            "alignment",
+            "trivial",
+            f"aligned by construction (signs): the feedback has the signs of the weights; deep_mean {a.deep_mean:+.3f}",
+        )
     for what, directions in (
         ("reference", {layer.index: layer.direction for layer in judged}),
         ("credit", {layer.index: layer.credit.direction for layer in judged if layer.credit is not None}),
     ):
+        invalid = {index: found.reason for index, found in directions.items() if found.status == "invalid"}
+        if invalid:
+            return Claim("alignment", "inconclusive", f"the {what} is INVALID at layer {_listed(invalid)}")
         noisy = {index: found.reason for index, found in directions.items() if found.status == "noise"}
         if noisy:
             return _walked_back("noise", f"the {what} is noise at layer {_listed(noisy)}")
@@ -77,15 +101,25 @@ def alignment(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds,
 
 def _against_null(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds) -> Claim:
     a = q.aggregates
-    scores = {"random rotations": a.deep_mean_z}
+    scores, critical = {"random rotations": a.deep_mean_z}, {"random rotations": t.null_z}
     if a.deep_mean_fresh is not None:
-        scores["fresh feedback"] = a.deep_mean_fresh.z
+        draws = a.deep_mean_fresh.draws
+        if draws < MIN_FRESH_DRAWS:
+            few = f"{draws} draws of fresh feedback are too few: expected at least {MIN_FRESH_DRAWS}"
+            return Claim("alignment", "inconclusive", few)
+        scores["fresh feedback"], critical["fresh feedback"] = a.deep_mean_fresh.z, fresh_critical(draws, t.null_z)
     bad = first_bad([a.deep_mean, *scores.values()])
     if bad is not None:
         return Claim("alignment", "inconclusive", bad.reason)
     text = f"deep_mean {a.deep_mean:+.3f}, " + ", ".join(f"z = {z:.1f} against {name}" for name, z in scores.items())
-    if min(z.known for z in scores.values()) < t.null_z:
-        return _walked_back("null", f"{text}: not above its null by {t.null_z:g} standard deviations")
+    low = [name for name, z in scores.items() if z.known < critical[name]]
+    if low:
+        needed = critical[low[0]]
+        return _walked_back("null", f"{text}: not above its null by {needed:.3g} standard deviations")
+    skip = a.partial_mean_z
+    if skip is not None and not (skip.ok and skip.known >= t.null_z):
+        seen = f"without the gradient at h_L z = {skip:.1f}" if skip.ok else skip.reason
+        return _walked_back("carried by the skip path", f"{text}, but {seen}")
     if flags["concentration"].status == "raised":
         return _walked_back("one layer carries it", f"{text}, but {flags['concentration'].reason}")
     if a.deep_mean.known < t.small_alignment:

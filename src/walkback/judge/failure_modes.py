@@ -85,7 +85,7 @@ def _headline(q: Quantities, evidence: Evidence) -> str:
 def _reference(q: Quantities, flags: Mapping[str, Flag]) -> str:
     """The answer by the direction's validity, or by the gradient's size if there was no replay."""
     d2, direction = flags["D2"], q.top.direction
-    answers = {"valid": "yes", "noise": "no", "degraded": "in part"}
+    answers = {"valid": "yes", "noise": "no", "invalid": "no", "degraded": "in part"}
     answer = answers.get(direction.status) or {"raised": "doubtful", "clear": "as far as its size tells"}.get(d2.status)
     growth = f"; {flags['D1'].reason}" if flags["D1"].status == "raised" else ""
     return f"{answer or 'not known'}: {d2.reason}{growth}"

@@ -14,7 +14,7 @@ from walkback.judge.number import Number
 from walkback.judge.reference import UNCHECKED, Clamp, Cos64, Direction, clamp_of, credit_direction_of, direction_of
 from walkback.judge.thresholds import DiagnosticThresholds
 
-LayerLabel = Literal["exact", "asymptotic", "fitted", "none"]
+LayerLabel = Literal["exact", "asymptotic", "fitted", "signs", "none"]
 """How a layer's credit relates to the gradient by construction; a cosine of an exact layer is no evidence."""
 
 
@@ -126,9 +126,11 @@ def layer_label(m: Measurements, index: int) -> LayerLabel:
 def _cosine(
     m: Measurements, index: int, direction: Direction, credit_direction: Direction, known: Array, excluded: int
 ) -> Number:
-    """The mean of the known per-sample cosines, unless the reference or the credit is noise."""
+    """The mean of the known per-sample cosines, unless the reference is invalid or one of the two is noise."""
     if index == 0 and m.facts.get("pool") == "cls":
         return Number.invalid("not informative: before the first block the cls token is the same for every sample")
+    if direction.status == "invalid":
+        return Number.invalid(direction.reason)
     if direction.status == "noise":
         return Number.invalid(f"the reference is noise: {direction.reason}")
     if credit_direction.status == "noise":

@@ -134,6 +134,8 @@ def _overflow(m: Measurements) -> int | None:
 def _group_cos(pairs: Array | None, top: Layer) -> Number:
     if pairs is None or pairs.size == 0:
         return Number.missing("at least 2 groups of 128 samples are needed")
+    if top.direction.status == "invalid":
+        return Number.invalid(top.direction.reason)
     if top.direction.status == "noise":
         return Number.invalid(f"the reference is noise: {top.direction.reason}")
     known = pairs[np.isfinite(pairs)]

@@ -1,7 +1,7 @@
-"""Validity of the reference gradient at a layer: two properties that are often confused.
+"""Validity of the reference gradient at a layer: three properties that are often confused.
 
-*Direction*: does float64 reproduce it? *Clamp*: would a plain cosine function distort it? A tiny gradient may have a
-valid direction and a clamped cosine that is wrong.
+*Derivative*: is it the derivative of what the model computes? *Direction*: does float64 reproduce it? *Clamp*: would a
+plain cosine function distort it? A tiny gradient may have a valid direction and a clamped cosine that is wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from walkback.judge.card_part import CardPart, NonNegative
 from walkback.judge.thresholds import DiagnosticThresholds
 
 UNCHECKED = "direction not checked"
+MAX_REFERENCE_ERROR = 1e-3
+"""Median error of the finite differences, relative to |g|, above which a reference is not the derivative."""
 
 _SMALLEST = {"float16": (6.0e-8, 6.1e-5), "bfloat16": (9.2e-41, 1.2e-38), "float32": (1.4e-45, 1.2e-38)}
 """By number format: the smallest positive number, and the smallest normal number, under which digits are lost."""
@@ -35,7 +37,7 @@ class Cos64(CardPart):
 class Direction(CardPart):
     """Whether float64 reproduces the directions of a layer's gradients (or credits)."""
 
-    status: Literal["valid", "noise", "degraded", "missing"]
+    status: Literal["valid", "noise", "degraded", "missing", "invalid"]
     reason: str
     median: float | None = None
     p05: float | None = None
@@ -65,12 +67,37 @@ class Clamp(CardPart):
 
 def direction_of(m: Measurements, index: int, t: DiagnosticThresholds) -> Direction:
     """Whether float64 reproduces the direction of a layer's reference gradients."""
+    problem = reference_problem(m, index)
+    if problem:
+        return Direction("invalid", problem)
     measured, norms64 = m.get("grad_cos64"), m.get("grad_norm64")
     if measured is None:
         return Direction("missing", f"{UNCHECKED}: there was no float64 replay")
     # A sample whose float64 gradient is zero has no direction; one whose gradient vanished only in the model counts.
     found = _replayed(measured[index] if norms64 is None else measured[index][norms64[index] > 0], "g", t)
     return replace(found, reason=found.reason + _underflow(m, index))
+
+
+def reference_problem(m: Measurements, index: int) -> str:
+    """Why a layer's reference is not the derivative that is meant; empty if nothing was found against it."""
+    problems = m.facts.get("reference_problems") or ()
+    if index < len(problems) and problems[index]:
+        return str(problems[index])
+    errors, floors = m.get("reference_error"), m.get("reference_floor")
+    slopes, inners = m.get("reference_slope"), m.get("reference_inner")
+    if errors is None or floors is None or slopes is None or inners is None:
+        return ""
+    known = np.isfinite(errors[index])
+    if not known.any():
+        return ""
+    error, floor = float(np.median(errors[index][known])), float(np.median(floors[index][known]))
+    if error <= MAX_REFERENCE_ERROR or error <= floor:
+        return ""
+    slope, inner = (float(np.median(values[index][known])) for values in (slopes, inners))
+    return (
+        f"the reference is not the derivative of the loss at h_{index}: along it the loss has the slope {slope:.3g}, "
+        f"the inner product is {inner:.3g} (medians over {int(known.sum())} samples; median error {error:.2g} of |g|)"
+    )
 
 
 def _underflow(m: Measurements, index: int) -> str:

@@ -156,7 +156,7 @@ def _returned_states(model: nn.Module, inputs: Any, blocks: int) -> list[Tensor]
     """h_0..h_L as returned by a model with the argument `return_hidden`; None if it has no such argument."""
     if "return_hidden" not in inspect.signature(model.forward).parameters:
         return None
-    with torch.no_grad():
+    with torch.enable_grad():  # Some code behaves differently, or warns, where there are no gradients.
         output = forward(model, inputs, None, None, return_hidden=True)
     hiddens = output[1] if isinstance(output, tuple | list) and len(output) == 2 else None
     if not isinstance(hiddens, tuple | list) or not all(isinstance(hidden, Tensor) for hidden in hiddens):

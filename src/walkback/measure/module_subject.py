@@ -2,26 +2,39 @@
 
 The state h_l is the input of block l. A block returns either the next state or the residual branch that is added to
 its input (`discovery.py` finds out which). The gradient in h_l is the total derivative of the loss with respect to that
-tensor, computed by autograd, so nothing else about the model has to be known.
+tensor, computed from the operations of the forward pass (`tape.py`); what the model's own backward pass returns there
+is kept beside it, and may differ.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.inputs import cast, tensor_leaves
-from walkback.measure.subject import FrozenPass, Subject, finish_pass
+from walkback.credit.losses import sample_losses
+from walkback.credit.trace import one_hot
+from walkback.measure.discontinuities import find_discontinuity
+from walkback.measure.inputs import cast, map_tensors, tensor_leaves
+from walkback.measure.reference_check import LossesAt
+from walkback.measure.restore import random_state_restored, restored
+from walkback.measure.subject import FrozenPass, Subject, classify, whole_labels
+from walkback.measure.tape import Tape, adding, alias_of, record
+from walkback.measure.updates import HEAD, STEM, Part, Updates
+from walkback.nets.network import Leaves
 
 StepFn = Callable[[nn.Module, Any], Tensor]
 CaptureKind = Literal["state", "branch"]
+UpdateFunction = Callable[[nn.Module, Any], Mapping[str, Tensor] | None]
+"""One training step's backward passes on (inputs, labels), without the optimiser's step: leaves the gradients in
+`.grad`, or returns them by parameter name."""
 
 
 @dataclass
@@ -33,6 +46,43 @@ class Call:
     output: Tensor
     version: int
     """The state's version counter when the block was called; it changes if the state is modified in place."""
+    numbers: tuple[int, int] = (-1, -1)
+    """The numbers of state and output on the tape, if the pass was recorded."""
+
+
+@dataclass(frozen=True)
+class RecordedPass:
+    """One forward pass on a tape, up to the losses or logits that gradients start from."""
+
+    inputs: Any
+    labels: Tensor | None
+    tape: Tape
+    tensors: tuple[Tensor, ...]
+    """The tensors whose gradients are those of h_0..h_L, as the model computed them."""
+    numbers: tuple[int, ...]
+    """Their numbers on the tape."""
+    values: tuple[Tensor, ...]
+    """h_0..h_L."""
+    target: Tensor
+    """The logits, or the losses of `step_fn`."""
+    target_number: int
+    seed: Tensor
+    """The gradient of the sum of losses with respect to `target`."""
+    losses: Tensor
+    logits: Tensor | None
+    error: Tensor | None
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """Gradients of the losses, from a replay of the forward pass, and the tensors of that replay."""
+
+    states: tuple[Tensor, ...]
+    parameters: Leaves
+    replayed: Sequence[Tensor]
+    """h_0..h_L as the replay made them."""
+    leaves: Leaves
+    """The parameters as the replay used them."""
 
 
 class ModuleSubject(Subject):
@@ -52,46 +102,244 @@ class ModuleSubject(Subject):
         self.found, self.skipped = tuple(found), tuple(skipped)
         self._model, self._blocks, self._kind, self._step_fn = model, tuple(blocks), kind, step_fn
 
-    def run(self, x: Any, y: Tensor | None) -> FrozenPass:
-        inputs = cast(x, self.dtype, self.device)
+    def run(self, x: Any, y: Tensor | None, *, backward: bool = False, updates: bool = False) -> FrozenPass:
+        recorded = self._record(x, y)
+        parameters = self._parameters(recorded.tape) if updates else {}
+        own, made, problem = self._own_backward(recorded) if backward or updates else (None, {}, "")
+        derivative = self._derivative(recorded, parameters)
+        return FrozenPass(
+            recorded.inputs,
+            recorded.labels,
+            recorded.values,
+            derivative.states,
+            recorded.losses,
+            recorded.logits,
+            recorded.error,
+            own,
+            problem,
+            self._updates(recorded, derivative, made) if updates and own is not None else None,
+        )
+
+    def _record(self, x: Any, y: Tensor | None) -> RecordedPass:
+        # Gradients reach the inputs too, since a first block may read them directly.
+        inputs = map_tensors(_with_gradient, cast(x, self.dtype, self.device))
         labels = None if y is None else y.to(self.device)
-        with torch.enable_grad(), record_calls(self._model, self._blocks) as calls:
+        with torch.enable_grad(), record() as tape, record_calls(self._model, self._blocks, tape) as calls:
             output = forward(self._model, inputs, labels, self._step_fn)
         check_calls(calls, len(tensor_leaves(inputs)[0]))
-        tensors = [call.state for call in calls] + [calls[-1].output]
         # h_L may not exist as a tensor of its own. If a branch is added to h_{L-1}, the branch has the same gradient.
         top = calls[-1].output.detach()
         values = [call.state.detach() for call in calls]
         values.append(values[-1] + top if self._kind == "branch" else top)
-        if self._step_fn is not None:
-            return self._finish_step(inputs, labels, tensors, values, output)
-        if labels is None:
-            raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
-        if labels.ndim != 1:
-            raise InputError(f"Labels have shape {tuple(labels.shape)}; expected one whole number for each sample.")
-        classified = finish_pass(inputs, labels, tensors, logits_of(output))
-        return replace(classified, states=tuple(values))
+        if self._step_fn is None:
+            target = logits_of(output)
+            logits, labels = target.detach(), whole_labels(labels, target)
+            losses, error = classify(logits, labels)
+            seed = error
+        else:
+            target = self._step_losses(output, len(values[0]))
+            losses, logits, error, seed = target.detach(), None, None, torch.ones_like(target)
+        number = tape.find(target)
+        if number is None:
+            raise InputError(
+                "The model's output is not the result of torch operations, so it cannot be differentiated. Compute it "
+                "from tensors, without numpy."
+            )
+        return RecordedPass(
+            inputs,
+            labels,
+            tape,
+            (*(call.state for call in calls), calls[-1].output),
+            (*(call.numbers[0] for call in calls), calls[-1].numbers[1]),
+            tuple(values),
+            target,
+            number,
+            seed,
+            losses,
+            logits,
+            error,
+        )
 
-    def _finish_step(
-        self, x: Any, y: Tensor | None, tensors: Sequence[Tensor], values: Sequence[Tensor], losses: Any
-    ) -> FrozenPass:
-        count = len(values[0])
+    @staticmethod
+    def _step_losses(losses: Any, count: int) -> Tensor:
         if not isinstance(losses, Tensor) or losses.shape != (count,):
             got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(f"step_fn returned {got}; expected a tensor with one loss for each of {count} samples.")
-        reference = torch.autograd.grad(losses.sum(), list(tensors))
-        return FrozenPass(x, y, tuple(values), tuple(reference), losses.detach(), None, None)
+        return losses
+
+    def _lift(self) -> torch.dtype | None:
+        """In float64, casts to narrower types inside the model are lifted."""
+        return self.dtype if self.dtype == torch.float64 else None
+
+    def _parameters(self, tape: Tape) -> dict[str, int]:
+        """The numbers on the tape of the parameters that the forward pass used."""
+        found = {name: tape.find(parameter) for name, parameter in self._model.named_parameters()}
+        return {name: number for name, number in found.items() if number is not None}
+
+    def _derivative(self, recorded: RecordedPass, parameters: Mapping[str, int]) -> Derivative:
+        """The derivative of the losses with respect to h_0..h_L and parameters, from the forward pass alone."""
+        tape = recorded.tape
+        try:
+            with torch.enable_grad():
+                given = {number: tape.external[number].detach().requires_grad_() for number in parameters.values()}
+                values = tape.replay(given=given, tracked=recorded.numbers, lift=self._lift())
+            target, leaves = values[recorded.target_number], [values[number] for number in recorded.numbers]
+            wanted = [*leaves, *given.values()]
+            found: Sequence[Tensor | None] = [None] * len(wanted)
+            if target.requires_grad:
+                seed = recorded.seed.to(target.dtype)
+                found = torch.autograd.grad(target, wanted, seed, allow_unused=True, retain_graph=bool(parameters))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            raise InputError(
+                f"The forward pass cannot be differentiated: {str(error).splitlines()[0]}. Give reference=, a function "
+                "that returns the gradients of each sample's loss with respect to h_0..h_L."
+            ) from error
+        known = [torch.zeros_like(h) if g is None else g for g, h in zip(found, wanted, strict=True)]
+        return Derivative(
+            tuple(known[: len(leaves)]),
+            dict(zip(parameters, known[len(leaves) :], strict=True)),
+            leaves,
+            dict(zip(parameters, given.values(), strict=True)),
+        )
+
+    def _updates(self, recorded: RecordedPass, derivative: Derivative, made: Leaves) -> Updates:
+        """The parameter gradients of the model's own backward pass, beside the true ones."""
+        parts = {name: self._part(name, recorded) for name in derivative.parameters}
+
+        def pull(block: int, credit: Tensor) -> Leaves:
+            own = {name: derivative.leaves[name] for name, part in parts.items() if part == block}
+            output = derivative.replayed[block + 1]
+            found = torch.autograd.grad(
+                output, list(own.values()), credit.to(output.dtype), allow_unused=True, retain_graph=True
+            )
+            return {name: g for name, g in zip(own, found, strict=True) if g is not None}
+
+        return Updates(made, derivative.parameters, parts, pull=pull)
+
+    def user_updates(self, x: Any, y: Tensor | None, update: UpdateFunction) -> Updates:
+        """The parameter gradients of a user's training step, and the true ones in the mode that the step chose.
+
+        Dropout draws the same masks again, and BatchNorm uses the statistics of the same batch.
+        """
+        inputs, labels = cast(x, self.dtype, self.device), None if y is None else y.to(self.device)
+        with restored(self._model):
+            parameters = dict(self._model.named_parameters())
+            before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+            for parameter in parameters.values():
+                parameter.grad = None
+            with random_state_restored():
+                returned = update(self._model, (inputs, labels))
+            if any(not torch.equal(parameter, before[name]) for name, parameter in parameters.items()):
+                raise InputError(
+                    "update= changed the parameters. It must leave gradients only: no optimiser step in it."
+                )
+            made = {n: p.grad.detach().clone() for n, p in parameters.items() if p.grad is not None}
+            if isinstance(returned, Mapping):
+                made = {str(name): gradient.detach() for name, gradient in returned.items()}
+            recorded = self._record(x, y)
+            derivative = self._derivative(recorded, self._parameters(recorded.tape))
+            return self._updates(recorded, derivative, made)
+
+    def _part(self, name: str, recorded: RecordedPass) -> Part:
+        for index, block in enumerate(self._blocks):
+            if name == block or name.startswith(block + "."):
+                return index
+        number, first_state = recorded.tape.find(self._model.get_parameter(name)), recorded.numbers[0]
+        last = recorded.tape.producer.get(first_state, (-1, 0))[0]
+        used_before = any(number in op.inputs for op in recorded.tape.operations[: last + 1])
+        return STEM if used_before else HEAD
+
+    def discontinuities(self, x: Any, y: Tensor | None) -> tuple[str | None, ...]:
+        recorded = self._record(x, y)
+        return tuple(find_discontinuity(recorded.tape, number, recorded.target_number) for number in recorded.numbers)
+
+    def losses_at(self, x: Any, y: Tensor | None) -> LossesAt:
+        recorded = self._record(x, y)
+        # Differences of a model that computes in float32 inside are rounding errors; its tape can be lifted.
+        if self._lift() is not None and recorded.tape.casts_below(self.dtype):
+            return self._lifted_losses(recorded)
+
+        def found(layer: int, addend: Tensor) -> Tensor | None:
+            number, inputs = recorded.numbers[layer], recorded.inputs
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Some code warns that there are no gradients: here none are wanted.
+                if number in recorded.tape.producer:
+                    with adding(recorded.tape, number, addend) as was_added:
+                        output = forward(self._model, inputs, recorded.labels, self._step_fn)
+                    if not was_added():
+                        return None
+                else:
+                    is_state = {alias_of(recorded.tape.external[number])}
+                    if not any(alias_of(leaf) in is_state for leaf in tensor_leaves(inputs)):
+                        return None
+                    moved = map_tensors(lambda leaf: leaf + addend if alias_of(leaf) in is_state else leaf, inputs)
+                    output = forward(self._model, moved, recorded.labels, self._step_fn)
+                return self._losses_of(output if self._step_fn else logits_of(output), recorded)
+
+        return found
+
+    def _lifted_losses(self, recorded: RecordedPass) -> LossesAt:
+        def found(layer: int, addend: Tensor) -> Tensor | None:
+            with torch.no_grad():
+                values = recorded.tape.replay(added={recorded.numbers[layer]: addend}, lift=self.dtype)
+                return self._losses_of(values[recorded.target_number], recorded)
+
+        unmoved = found(0, torch.zeros_like(recorded.values[0]))
+        assert unmoved is not None
+        if not torch.allclose(unmoved, recorded.losses.to(unmoved.dtype), rtol=1e-3, atol=1e-5):
+            return lambda layer, addend: None
+        return found
+
+    def _losses_of(self, target: Tensor, recorded: RecordedPass) -> Tensor:
+        if recorded.logits is None:
+            return target
+        assert recorded.labels is not None
+        return sample_losses(target, one_hot(recorded.labels, target.shape[1]).to(target.dtype))
+
+    def _own_backward(self, recorded: RecordedPass) -> tuple[tuple[Tensor, ...] | None, Leaves, str]:
+        """What the model's own backward pass leaves in `.grad` of h_0..h_L and of the parameters, or why nothing."""
+        parameters = dict(self._model.named_parameters())
+        if not recorded.target.requires_grad:
+            return None, {}, "the model's output carries no gradient, so it has no backward pass of its own"
+        for tensor in (*recorded.tensors, *parameters.values()):
+            tensor.grad = None
+        for tensor in recorded.tensors:
+            if tensor.requires_grad:
+                tensor.retain_grad()
+        try:
+            torch.autograd.backward(recorded.target, recorded.seed)
+            states = tuple(torch.zeros_like(h) if h.grad is None else h.grad.detach().clone() for h in recorded.tensors)
+            made = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
+            return states, made, ""
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # Hooks and custom functions are the user's code and may raise anything.
+            message = (str(error) or type(error).__name__).splitlines()[0]
+            return None, {}, f"the model's own backward pass fails ({type(error).__name__}: {message})"
+        finally:
+            for tensor in (*recorded.tensors, *parameters.values()):
+                tensor.grad = None
 
     def double(self) -> ModuleSubject:
         model64 = copy.deepcopy(self._model).double()
         return ModuleSubject(model64, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
 
 
+def _with_gradient(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
+
 @contextmanager
-def record_calls(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]]:
+def record_calls(model: nn.Module, blocks: Sequence[str], tape: Tape | None = None) -> Iterator[list[Call]]:
     """Record every call of the named blocks, in order; the hooks are removed on exit."""
     calls: list[Call] = []
-    pending: list[tuple[Tensor, int]] = []
+    pending: list[tuple[Tensor, int, int]] = []
+
+    def number(tensor: Tensor) -> int:
+        return -1 if tape is None else tape.number(tensor)
+
     handles = []
     for name in blocks:
 
@@ -99,14 +347,14 @@ def record_calls(model: nn.Module, blocks: Sequence[str]) -> Iterator[list[Call]
             state = first_tensor([*args, *kwargs.values()])
             if state is None:
                 raise InputError(f"The block '{name}' is called without a tensor, so its state cannot be seen.")
-            pending.append((state, state._version))
+            pending.append((state, state._version, number(state)))
 
         def leave(_module: nn.Module, _args: Any, output: Any, name: str = name) -> None:
-            state, version = pending.pop()
+            state, version, state_number = pending.pop()
             result = first_tensor(output)
             if result is None:
                 raise InputError(f"The block '{name}' returns no tensor, so its output cannot be seen.")
-            calls.append(Call(name, state, result, version))
+            calls.append(Call(name, state, result, version, (state_number, number(result))))
 
         module = model.get_submodule(name)
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
@@ -133,11 +381,6 @@ def check_calls(calls: Sequence[Call], samples: int) -> None:
             raise InputError(
                 f"The block '{call.block}' changes its input in place, so the state it got cannot be measured. "
                 "Write h = h + f(h) in place of h += f(h)."
-            )
-        if not call.output.requires_grad:
-            raise InputError(
-                f"The output of the block '{call.block}' carries no gradient: the model detaches it or runs it under "
-                "no_grad. Measure the model without that."
             )
 
 

@@ -10,7 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +18,15 @@ from torch import Tensor
 
 from walkback.core.errors import InputError
 from walkback.core.random_streams import generator
+from walkback.credit import local
 from walkback.credit.losses import sample_losses
-from walkback.credit.rule import CreditRule
+from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import Trace, one_hot, softmax_error, trace
 from walkback.measure.inputs import cast
-from walkback.nets.network import Leaves, Network, part
+from walkback.measure.reference_check import LossesAt
+from walkback.measure.updates import Updates
+from walkback.measure.vectors import NullSpace
+from walkback.nets.network import Leaves, Network, named, part, plain_linear
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class FrozenPass:
     logits: Tensor | None
     error: Tensor | None
     """softmax - target [n, classes]; None if the loss is not plain cross-entropy."""
+    backward: tuple[Tensor, ...] | None = None
+    """What the model's own backward pass returns at h_0..h_L; None if that is not known."""
+    backward_problem: str = ""
+    """Why the model's own backward pass returns nothing."""
+    updates: Updates | None = None
+    """Parameter gradients, where they were asked for and can be computed."""
 
     @property
     def top(self) -> Tensor:
@@ -60,34 +70,57 @@ class Subject(ABC):
     """What was not measured or not used, and why."""
 
     @abstractmethod
-    def run(self, x: Any, y: Tensor | None) -> FrozenPass:
-        """One frozen pass over one group, everything detached."""
+    def run(self, x: Any, y: Tensor | None, *, backward: bool = False, updates: bool = False) -> FrozenPass:
+        """One frozen pass over one group, everything detached.
+
+        With `backward` also what the model's own backward pass returns, and with `updates` the parameter gradients.
+        """
+
+    @property
+    def rotation_space(self) -> NullSpace:
+        """What a random rotation of the credit mixes, for the null."""
+        return "features"
 
     @abstractmethod
     def double(self) -> Subject:
         """A copy of the model in float64."""
+
+    @abstractmethod
+    def losses_at(self, x: Any, y: Tensor | None) -> LossesAt:
+        """A function that computes each sample's loss again with a tensor added to one hidden state."""
+
+    def discontinuities(self, x: Any, y: Tensor | None) -> tuple[str | None, ...]:
+        """For each hidden state, an operation without a useful derivative between it and the loss; empty if it is
+        known that there are none."""
+        return ()
 
     def credit(self, frozen_pass: FrozenPass) -> Sequence[Tensor] | None:
         """The credits of the subject's own rule; None if it has none."""
         return None
 
 
-def finish_pass(x: Any, y: Tensor, states: Sequence[Tensor], logits: Tensor) -> FrozenPass:
-    """Complete a pass that ends in logits: losses, error, and reference gradients of the states."""
+def whole_labels(y: Tensor | None, logits: Tensor) -> Tensor:
+    """The labels as int64; refused if they are not class numbers of these logits."""
+    if y is None:
+        raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
+    if y.ndim != 1:
+        raise InputError(f"Labels have shape {tuple(y.shape)}; expected one whole number for each sample.")
     if logits.ndim != 2 or logits.shape[0] != len(y):
         raise InputError(
             f"The model returns logits of shape {tuple(logits.shape)} for {len(y)} labels, not [samples, classes]. "
             "For another output or loss, give step_fn=(model, batch) -> per-sample loss."
         )
-    low, high = torch.stack(y.aminmax()).tolist()
-    if y.is_floating_point() or low < 0 or high >= logits.shape[1]:
+    whole = y.is_floating_point() or y.is_complex()
+    labels = y if whole else y.long()
+    if whole or int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
         raise InputError(f"Labels must be whole numbers from 0 to {logits.shape[1] - 1}, as the model has that many.")
+    return labels
+
+
+def classify(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Each sample's loss, and the error softmax - target, from detached logits and labels."""
     target = one_hot(y, logits.shape[1]).to(logits.dtype)
-    error = softmax_error(logits.detach(), target)
-    reference = torch.autograd.grad(logits, list(states), grad_outputs=error)
-    losses = F.cross_entropy(logits.detach(), y, reduction="none")
-    values = tuple(state.detach() for state in states)
-    return FrozenPass(x, y, values, tuple(reference), losses, logits.detach(), error)
+    return F.cross_entropy(logits, y, reduction="none"), softmax_error(logits, target)
 
 
 def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
@@ -96,11 +129,29 @@ def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
     return rule.draw(net, len(y), generator(0, "probe noise", which))
 
 
+@dataclass(frozen=True)
+class LocalLoss:
+    """How a credit trains the blocks."""
+
+    site: Literal["output", "input"]
+    penalty: float = 0.0
+    penalty_reduction: Literal["sum", "mean"] = "sum"
+
+
 class NetworkSubject(Subject):
     """A walkback network with its parameters, and the rule it was trained with."""
 
-    def __init__(self, net: Network, params: Leaves, rule: CreditRule | None = None, state: Leaves | None = None):
+    def __init__(
+        self,
+        net: Network,
+        params: Leaves,
+        rule: CreditRule | None = None,
+        state: Leaves | None = None,
+        local_loss: LocalLoss | None = None,
+    ):
+        """`local_loss` says how the credit trains the blocks; without it no parameter gradients are measured."""
         first = next(iter(params.values()))
+        self._local_loss = local_loss
         self.dtype, self.device = first.dtype, first.device
         self._net, self._params, self._rule, self._state = net, params, rule, state or {}
         self._traced: tuple[FrozenPass, Trace] | None = None
@@ -112,17 +163,41 @@ class NetworkSubject(Subject):
             self.skipped += ("fresh feedback: drawn anew it still comes from the weights, so it is no null",)
 
     @property
+    def has_rule(self) -> bool:
+        return self._rule is not None
+
+    @property
     def net(self) -> Network:
         return self._net
 
-    def run(self, x: Any, y: Tensor | None) -> FrozenPass:
+    def run(self, x: Any, y: Tensor | None, *, backward: bool = False, updates: bool = False) -> FrozenPass:
         assert y is not None, "walkback networks are classifiers"
         x = cast(x, self.dtype, self.device)
         with torch.enable_grad():
             states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
             for block in range(self._net.depth):
                 states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
-            return finish_pass(x, y, states, self._net.head(part(self._params, "head"), states[-1]))
+            logits = self._net.head(part(self._params, "head"), states[-1])
+        labels = whole_labels(y, logits)
+        losses, error = classify(logits.detach(), labels)
+        reference = torch.autograd.grad(logits, states, grad_outputs=error)
+        values = tuple(state.detach() for state in states)
+        found = self._updates(x, labels) if updates else None
+        return FrozenPass(x, labels, values, reference, losses, logits.detach(), error, updates=found)
+
+    def losses_at(self, x: Any, y: Tensor | None) -> LossesAt:
+        assert y is not None
+        with torch.no_grad():
+            x = cast(x, self.dtype, self.device)
+            states = [self._net.stem(part(self._params, "stem"), x)]
+            for block in range(self._net.depth):
+                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+
+        def found(layer: int, addend: Tensor) -> Tensor:
+            with torch.no_grad():
+                return self.losses_from(layer, states[layer] + addend, y)
+
+        return found
 
     def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
         """Each sample's loss when its h_layer is `h`, computed so that small changes of it are not lost in rounding."""
@@ -134,15 +209,8 @@ class NetworkSubject(Subject):
 
     def credit_with(self, frozen_pass: FrozenPass, state: Leaves) -> Sequence[Tensor]:
         """The rule's credits with this state, which may be freshly drawn for a null."""
-        assert self._rule is not None
         assert frozen_pass.y is not None
-        knobs = {
-            name: torch.tensor(value, dtype=self.dtype, device=self.device)
-            for name, value in self._rule.knobs().items()
-        }
-        rule = self._rule.bind(knobs)
-        drawn = probe_noise(self._rule, self._net, frozen_pass.y)
-        noise = {name: leaf.to(self.dtype).to(self.device) for name, leaf in drawn.items()}
+        rule, noise = self._bound(frozen_pass.y)
         # Feedback inside the Linears changes the trace itself; with any other state the cached trace is reused.
         if self._traced is None or self._traced[0] is not frozen_pass or type(rule).linears is not CreditRule.linears:
             linears = rule.linears(self._net, state, noise)
@@ -151,6 +219,47 @@ class NetworkSubject(Subject):
             )
             self._traced = frozen_pass, traced
         return rule.credit(self._net, self._params, state, self._traced[1], noise)[0]
+
+    def _bound(self, y: Tensor) -> tuple[CreditRule, Leaves]:
+        """The rule with its settings as tensors, and its noise for these samples."""
+        assert self._rule is not None
+        numbers = {name: self._tensor(value) for name, value in self._rule.knobs().items()}
+        drawn = probe_noise(self._rule, self._net, y)
+        noise = {name: leaf.to(self.dtype).to(self.device) for name, leaf in drawn.items()}
+        return self._rule.bind(numbers), noise
+
+    def _tensor(self, value: float) -> Tensor:
+        return torch.tensor(value, dtype=self.dtype, device=self.device)
+
+    def _updates(self, x: Tensor, y: Tensor) -> Updates | None:
+        """What a training step on these samples hands to the optimiser, and the gradient of their mean loss."""
+        if self._rule is None or self._local_loss is None:
+            return None
+        net, how = self._net.in_training(), self._local_loss
+        rule, noise = self._bound(y)
+        linears = rule.linears(net, self._state, noise)
+        seen = trace(net, self._params, x, y, linears, with_input=True)
+        plain = trace(net, self._params, x, y, [plain_linear] * net.depth, with_input=True)
+        credits, _ = rule.credit(net, self._params, self._state, seen, noise)
+
+        def gradients(penalty: Tensor | None) -> Leaves:
+            found = local.gradients(seen, credits, how.site, penalty, how.penalty_reduction)
+            untrained = rule.untrained(net)
+            return {n: torch.zeros_like(leaf) if n.startswith(untrained) else leaf for n, leaf in found.items()}
+
+        true = local.gradients(plain, transport(plain), "output", None, how.penalty_reduction)
+        parts = {name: int(name.split(".")[1]) if name.startswith("blocks.") else name.split(".")[0] for name in true}
+        return Updates(
+            made=gradients(None),
+            true=true,
+            parts=parts,
+            full=gradients(self._tensor(how.penalty)) if how.penalty > 0 else None,
+            pull=lambda block, credit: named(seen.blocks[block].leaves(credit), f"blocks.{block}"),
+        )
+
+    @property
+    def rotation_space(self) -> NullSpace:
+        return "all" if self._rule is None else self._rule.rotation_space(self._net)
 
     def fresh_state(self, draw: int) -> Leaves | None:
         """The rule's feedback drawn anew; None if it has none, or if that would be no null."""
@@ -161,4 +270,4 @@ class NetworkSubject(Subject):
 
     def double(self) -> NetworkSubject:
         params, state = ({n: leaf.double() for n, leaf in leaves.items()} for leaves in (self._params, self._state))
-        return NetworkSubject(self._net, params, self._rule, state)
+        return NetworkSubject(self._net, params, self._rule, state, self._local_loss)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -42,15 +44,48 @@ def clamped_cosines(left: Tensor, right: Tensor, group: int) -> Tensor:
     return torch.nn.functional.cosine_similarity(left / group, right / group, dim=-1).double()
 
 
-def haar_std(credit: Tensor, reference: Tensor) -> Tensor:
+NullSpace = Literal["features", "all"]
+"""What a random rotation of the credit mixes: the features of each token or map position, or the whole state."""
+
+
+def by_position(values: Tensor, space: NullSpace) -> Tensor:
+    """[n, ...] as float64 [n, positions, features]: tokens are [n, tokens, d], maps [n, channels, ...]."""
+    values = values.detach().double()
+    if values.ndim == 2 or space == "all":
+        return values.flatten(1)[:, None]
+    return values if values.ndim == 3 else values.flatten(2).transpose(1, 2)
+
+
+def haar_std(credit: Tensor, reference: Tensor, space: NullSpace = "all") -> Tensor:
     """Standard deviation of the mean cosine when one Haar-random rotation Q is applied to every sample's credit.
 
-    The mean is <Q, M>/n with M = sum_i g_i a_i^T of unit vectors, and E<Q, M>^2 = |M|_F^2 / d exactly, so nothing needs
-    to be drawn. |M|_F^2 = sum_ij <g_i, g_j><a_i, a_j>; the cheaper of the two is computed. The null's mean is zero.
+    Feedback acts on features, so with `features` the rotation is one of the features, shared by all samples and
+    positions. The mean is <Q, M>/n with M = sum_it g_it a_it^T of unit vectors a_i, g_i, and E<Q, M>^2 = |M|_F^2 / d
+    exactly, so nothing needs to be drawn. |M|_F^2 = sum <g_j, g_k><a_j, a_k> over positions j, k; the cheaper of the
+    two is computed. The null's mean is zero.
     """
-    a, g = units(credit), units(reference)
-    keep = a.isfinite().all(-1) & g.isfinite().all(-1)
-    a, g = a[keep], g[keep]
-    count, features = a.shape
-    square = (g.T @ a).square().sum() if features < count else ((a @ a.T) * (g @ g.T)).sum().clamp_min(0)
+    a, g = (_unit_positions(values, space) for values in (credit, reference))
+    keep = a.isfinite().all(-1).all(-1) & g.isfinite().all(-1).all(-1)
+    count, features = int(keep.sum()), a.shape[-1]
+    a, g = a[keep].flatten(0, 1), g[keep].flatten(0, 1)
+    square = (g.T @ a).square().sum() if features < len(a) else ((a @ a.T) * (g @ g.T)).sum().clamp_min(0)
     return (square / features).sqrt() / count  # NaN if no sample is left: 0 / 0.
+
+
+def _unit_positions(values: Tensor, space: NullSpace) -> Tensor:
+    """The same as `by_position`, each sample divided by its norm."""
+    split = by_position(values, space)
+    return units(split.flatten(1)).reshape(split.shape)
+
+
+def without(values: Tensor, direction: Tensor) -> Tensor:
+    """Each row without its component along the same row of `direction`; NaN if that is zero or not finite."""
+    unit = units(direction)
+    return values - (values * unit).sum(-1, keepdim=True) * unit
+
+
+def token_cosines(left: Tensor, right: Tensor) -> Tensor:
+    """For each sample of [n, tokens, d], the mean cosine over tokens with a nonzero `right`; NaN if there are none."""
+    found = cosines(left.detach().double(), right.detach().double())
+    known = found.isfinite()
+    return torch.where(known, found, 0.0).sum(1) / known.sum(1)

@@ -19,7 +19,7 @@ from walkback.data.dataset import Dataset
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.inputs import Groups, regroup
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Leaves, Network, part
 from walkback.training.resolved_run import ResolvedRun, resolve
@@ -63,7 +63,7 @@ class Trained:
         """The measurements of the network on the test samples."""
         subject = NetworkSubject(self.net, self.params, self.resolved.rule, self.state)
         labels, site = self.resolved.rule.labels(self.net.depth), self.resolved.shared_options.site
-        return measure(subject, groups(), labels=labels, site=site)
+        return measure(subject, groups(), MeasureOptions(labels=labels, site=site))
 
     @property
     def quantities(self) -> Quantities:

@@ -17,7 +17,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,8 +42,7 @@ from walkback.measure.discovery import Blocks, subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.module_subject import ModuleSubject, StepFn
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import Pool, measure
-from walkback.measure.subject import CreditFunction
+from walkback.measure.snapshot import CreditSource, MeasureOptions, Pool, measure
 from walkback.runs.provenance import provenance
 from walkback.watching.detectors import first_alarms, flags_of, parse_alarms, raised_in
 from walkback.watching.journal import Journal, WatchRow, alarm_names, first_alarms_text
@@ -80,7 +79,7 @@ class Watch:
         blocks: Blocks = "auto",
         pool: Pool = "auto",
         step_fn: StepFn | None = None,
-        credit: CreditFunction | None = None,
+        credit: CreditSource = "auto",
         loggers: Sequence[Logger] = (),
     ):
         if not isinstance(model, nn.Module):
@@ -96,7 +95,8 @@ class Watch:
         self._subject: ModuleSubject | None = None
         self._thresholds, self._protocol = thresholds or DiagnosticThresholds(), protocol
         self._alarms = parse_alarms(stop_on)
-        self._measure_options: dict[str, Any] = {"blocks": blocks, "pool": pool, "step_fn": step_fn, "credit": credit}
+        self._blocks, self._step_fn = blocks, step_fn
+        self._measure_options = MeasureOptions(credit=credit, pool=pool)
         self._name, self._loggers, self._is_over = method_name, tuple(loggers), False
         self._is_rank_zero = is_rank_zero()
         self.steps = start or 0
@@ -205,10 +205,10 @@ class Watch:
             return {"step": self.steps, "epoch": epoch, "flags": {}, "problem": str(error)}
 
     def _measure_row(self, epoch: float | None) -> WatchRow:
-        began, options = time.perf_counter(), self._measure_options
+        began = time.perf_counter()
         with original_forward(self._model), measurement_mode(self._model):
             subject = self._as_subject()
-            measurements = measure(subject, self._groups, credit=options["credit"], pool=options["pool"], replay=False)
+            measurements = measure(subject, self._groups, replace(self._measure_options, replay=False))
         q = quantities(measurements, self._thresholds)
         row = _row(self.steps, epoch, q, flags_of(q, self._thresholds), measurements)
         return {**row, "seconds": round(time.perf_counter() - began, 4)}
@@ -218,8 +218,7 @@ class Watch:
         first = next((p for p in self._model.parameters() if p.is_floating_point()), None)
         known = self._subject
         if known is None or first is None or (first.dtype, first.device) != (known.dtype, known.device):
-            options = self._measure_options
-            self._subject = known = subject_of(self._model, options["blocks"], *self._groups[0], options["step_fn"])
+            self._subject = known = subject_of(self._model, self._blocks, *self._groups[0], self._step_fn)
         return known
 
     def _record_row(self, row: WatchRow) -> None:
@@ -256,7 +255,9 @@ class Watch:
                     JudgeOptions(self._thresholds, self._protocol),
                     method_name=self._name,
                     notes=notes,
-                    **self._measure_options,
+                    blocks=self._blocks,
+                    step_fn=self._step_fn,
+                    options=self._measure_options,
                 )
         except InputError as error:
             # The trained model must not be lost because the card failed: warn instead of raising.

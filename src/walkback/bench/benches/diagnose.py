@@ -12,7 +12,7 @@ from walkback.bench.result import BenchOptions, BenchResult, BenchRow, BenchTarg
 from walkback.bench.setup import BENCH_BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 from walkback.runs.train_runs import choose_device
 from walkback.training.driver import set_exact_arithmetic
@@ -38,7 +38,7 @@ def run(options: BenchOptions) -> BenchResult:
     batches = [(data.test_x.to(device), data.test_y.to(device))]
 
     def diagnostic_pass(subject: NetworkSubject, replay: bool) -> Callable[[], object]:
-        return lambda: measure(subject, regroup(batches), replay=replay)
+        return lambda: measure(subject, regroup(batches), MeasureOptions(replay=replay))
 
     without_rule = NetworkSubject(resolved.net, params)
     with_rule = NetworkSubject(resolved.net, params, resolved.rule, state)

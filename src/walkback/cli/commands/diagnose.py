@@ -97,6 +97,7 @@ def _model(args: argparse.Namespace) -> int:
         raise InputError("--model needs --data: a data set's name, or pkg.mod:function that yields (x, y) batches.")
     from walkback.auditing import load_model
     from walkback.auditing.diagnose_model import diagnose_model
+    from walkback.measure.snapshot import MeasureOptions
     from walkback.runs.train_runs import choose_device
 
     judge_options, device = judging_of(args), choose_device(args.device)
@@ -111,10 +112,9 @@ def _model(args: argparse.Namespace) -> int:
         judge_options,
         method_name=args.name or args.model,
         notes="" if args.checkpoint is None else f"checkpoint {args.checkpoint}",
-        credit=None,
         blocks=blocks,
-        pool=args.pool,
         step_fn=None,
+        options=MeasureOptions(pool=args.pool),
     )
     print(json.dumps(report.to_json(), allow_nan=False) if args.json else report)
     if args.out:

@@ -15,11 +15,14 @@ from torch import Generator, Tensor
 
 from walkback.credit.feedback import gaussian
 from walkback.credit.perlinear_rule import PerLinearRule, keys
+from walkback.credit.rule import SIGNS
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
 class BatchwiseSignFeedback(PerLinearRule):
+    label = SIGNS
+
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
         return {
             f"magnitude.{key}": gaussian((fan_in, fan_out), fan_out**-0.5, generator).abs()

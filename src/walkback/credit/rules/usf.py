@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from walkback.credit.perlinear_rule import PerLinearRule
+from walkback.credit.rule import SIGNS
 from walkback.nets.network import Leaves
 
 
 @dataclass(frozen=True)
 class UniformSignFeedback(PerLinearRule):
+    label = SIGNS
+
     def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
         fan_out = weight.shape[0]
         return weight.sign().mT / math.sqrt(fan_out)

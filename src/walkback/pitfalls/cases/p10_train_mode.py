@@ -16,7 +16,7 @@ from walkback.core.measurements import GROUP
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.vectors import as_rows, cosines
 from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome
@@ -55,7 +55,7 @@ def run() -> PitfallOutcome:
         groups = regroup([(x, y)], distinct=True)
         with measurement_mode(model):
             subject = subject_of(model, "auto", *groups[0], None)
-            measurements = measure(subject, groups, credit=lambda frozen_pass: frozen_pass.reference)
+            measurements = measure(subject, groups, MeasureOptions(credit=lambda frozen_pass: frozen_pass.reference))
     assert model.training
     wrong, right = (
         cosines(as_rows(in_train_mode), as_rows(in_eval_mode)).mean().item(),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from walkback.core.measurements import GROUP
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 from walkback.measure.vectors import as_rows, norms
 from walkback.pitfalls import small_networks
@@ -29,7 +29,7 @@ def run() -> PitfallOutcome:
         gradients = [small_networks.mean_loss_gradients(trained.net, trained.params, *each)[-1] for each in batches]
         wrong.append(_mean_norm(torch.cat(gradients)))
         subject = NetworkSubject(trained.net, trained.params)
-        measurements = measure(subject, regroup(batches, distinct=True), replay=False)
+        measurements = measure(subject, regroup(batches, distinct=True), MeasureOptions(replay=False))
         right.append(float(measurements.arrays["grad_norm"][-1].mean()) / GROUP)
     texts = [f"{at_128:.3g} in 128s, {at_1024:.3g} in 1024" for at_128, at_1024 in (wrong, right)]
     return PitfallOutcome(texts[0], texts[1], wrong[0] / wrong[1] / (right[0] / right[1]), "x", 7.99)
