@@ -6,7 +6,7 @@ Importing this package imports no torch; its functions and classes do, when they
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from walkback.api import audit, diagnose, load, study, tensors, train, verify
+from walkback.api import audit, diagnose, load, study, tensors, train, update_alignment, verify
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.version import __version__
 
@@ -45,6 +45,7 @@ __all__ = [
     "study",
     "tensors",
     "train",
+    "update_alignment",
     "verify",
 ]
 

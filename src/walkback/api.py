@@ -246,6 +246,24 @@ def diagnose(
     )  # fmt: skip
 
 
+def update_alignment(
+    model: nn.Module,
+    batch: tuple[Any, Any],
+    update: Callable[[nn.Module, Any], Any] | None = None,
+    *,
+    step_fn: Callable[[nn.Module, Any], Any] | None = None,
+) -> dict[str, float]:
+    """For each parameter, the cosine of its gradient in training with the gradient of the mean loss of one batch.
+
+    Works for any model, also where no blocks are found. `update(model, batch)` runs the backward passes of one training
+    step and leaves gradients in `.grad` (or returns them by name), without the optimiser's step; without it the model's
+    own backward pass is used. NaN where a gradient is zero or missing. The model is left unchanged.
+    """
+    from walkback.auditing.diagnose_model import update_alignment
+
+    return update_alignment(model, batch, update, step_fn)
+
+
 def verify(
     card: str | Path,
     run: str | Path,

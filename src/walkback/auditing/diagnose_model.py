@@ -12,11 +12,13 @@ from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.layers import LayerLabel
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
-from walkback.measure.discovery import Blocks, subject_of
+from walkback.measure.discovery import Blocks, subject_of, unwrap
 from walkback.measure.inputs import regroup
-from walkback.measure.module_subject import StepFn
+from walkback.measure.module_subject import ModuleSubject, StepFn, UpdateFunction
+from walkback.measure.preconditions import require_measurable
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.updates import Updates, part_cosine
 from walkback.runs.provenance import provenance
 
 ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
@@ -67,3 +69,28 @@ def measure_options(
         if label not in known:
             raise unknown("label", label, known)
     return MeasureOptions(labels=labels, exact=tuple(exact), **given)
+
+
+def update_alignment(
+    model: nn.Module, batch: Any, update: UpdateFunction | None = None, step_fn: StepFn | None = None
+) -> dict[str, float]:
+    """For each parameter, the cosine of its gradient in training with that of the mean loss of one batch.
+
+    The gradient in training is what `update` leaves in `.grad`, or what the model's own backward pass leaves there.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        raise InputError(f"batch is a {type(batch).__name__}; expected a pair (x, y).")
+    model, _ = unwrap(model)
+    require_measurable(model)
+    with measurement_mode(model):
+        subject = ModuleSubject(model, (), "state", step_fn)
+        if update is not None:
+            found: Updates | None = subject.user_updates(*batch, update)
+        else:
+            seen = subject.run(*batch, updates=True)
+            found = seen.updates
+            if found is None:
+                raise InputError(f"There are no gradients in training: {seen.backward_problem}. Give update=.")
+    return {name: float(part_cosine(found.made, found.true, [name])) for name in found.true}

@@ -101,25 +101,25 @@ def alignment(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds,
 
 def _against_null(q: Quantities, flags: Mapping[str, Flag], t: DiagnosticThresholds) -> Claim:
     a = q.aggregates
-    scores, critical = {"random rotations": a.deep_mean_z}, {"random rotations": t.null_z}
-    if a.deep_mean_fresh is not None:
-        draws = a.deep_mean_fresh.draws
-        if draws < MIN_FRESH_DRAWS:
-            few = f"{draws} draws of fresh feedback are too few: expected at least {MIN_FRESH_DRAWS}"
-            return Claim("alignment", "inconclusive", few)
-        scores["fresh feedback"], critical["fresh feedback"] = a.deep_mean_fresh.z, fresh_critical(draws, t.null_z)
+    fresh = a.deep_mean_fresh
+    if fresh is not None and fresh.draws < MIN_FRESH_DRAWS:
+        few = f"{fresh.draws} draws of fresh feedback are too few: expected at least {MIN_FRESH_DRAWS}"
+        return Claim("alignment", "inconclusive", few)
+    scores = {"random rotations": a.deep_mean_z} | ({} if fresh is None else {"fresh feedback": fresh.z})
     bad = first_bad([a.deep_mean, *scores.values()])
     if bad is not None:
         return Claim("alignment", "inconclusive", bad.reason)
     text = f"deep_mean {a.deep_mean:+.3f}, " + ", ".join(f"z = {z:.1f} against {name}" for name, z in scores.items())
-    low = [name for name, z in scores.items() if z.known < critical[name]]
-    if low:
-        needed = critical[low[0]]
-        return _walked_back("null", f"{text}: not above its null by {needed:.3g} standard deviations")
+    too_low = f"{text}: not above its null by {{:.3g}} standard deviations"
+    if a.deep_mean_z.known < t.null_z:
+        return _walked_back("null", too_low.format(t.null_z))
+    # Before fresh feedback: a skip path carries freshly drawn credit as well, so that null cannot name it.
     skip = a.partial_mean_z
     if skip is not None and not (skip.ok and skip.known >= t.null_z):
-        seen = f"without the gradient at h_L z = {skip:.1f}" if skip.ok else skip.reason
-        return _walked_back("carried by the skip path", f"{text}, but {seen}")
+        left = f"without the gradient at h_L z = {skip:.1f}" if skip.ok else skip.reason
+        return _walked_back("carried by the skip path", f"{text}, but {left}")
+    if fresh is not None and fresh.z.known < fresh_critical(fresh.draws, t.null_z):
+        return _walked_back("null", too_low.format(fresh_critical(fresh.draws, t.null_z)))
     if flags["concentration"].status == "raised":
         return _walked_back("one layer carries it", f"{text}, but {flags['concentration'].reason}")
     if a.deep_mean.known < t.small_alignment:

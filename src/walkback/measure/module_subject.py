@@ -86,7 +86,10 @@ class Derivative:
 
 
 class ModuleSubject(Subject):
-    """A model with the names of its blocks and what they return; `step_fn` replaces its cross-entropy loss."""
+    """A model with the names of its blocks and what they return; `step_fn` replaces its cross-entropy loss.
+
+    Without blocks, parameter gradients alone can be measured.
+    """
 
     def __init__(
         self,
@@ -126,18 +129,20 @@ class ModuleSubject(Subject):
         labels = None if y is None else y.to(self.device)
         with torch.enable_grad(), record() as tape, record_calls(self._model, self._blocks, tape) as calls:
             output = forward(self._model, inputs, labels, self._step_fn)
-        check_calls(calls, len(tensor_leaves(inputs)[0]))
+        samples = len(tensor_leaves(inputs)[0])
+        tops = calls[-1:]
+        if self._blocks:
+            check_calls(calls, samples)
         # h_L may not exist as a tensor of its own. If a branch is added to h_{L-1}, the branch has the same gradient.
-        top = calls[-1].output.detach()
         values = [call.state.detach() for call in calls]
-        values.append(values[-1] + top if self._kind == "branch" else top)
+        values += [(call.state + call.output if self._kind == "branch" else call.output).detach() for call in tops]
         if self._step_fn is None:
             target = logits_of(output)
             logits, labels = target.detach(), whole_labels(labels, target)
             losses, error = classify(logits, labels)
             seed = error
         else:
-            target = self._step_losses(output, len(values[0]))
+            target = self._step_losses(output, samples)
             losses, logits, error, seed = target.detach(), None, None, torch.ones_like(target)
         number = tape.find(target)
         if number is None:
@@ -149,8 +154,8 @@ class ModuleSubject(Subject):
             inputs,
             labels,
             tape,
-            (*(call.state for call in calls), calls[-1].output),
-            (*(call.numbers[0] for call in calls), calls[-1].numbers[1]),
+            (*(call.state for call in calls), *(call.output for call in tops)),
+            (*(call.numbers[0] for call in calls), *(call.numbers[1] for call in tops)),
             tuple(values),
             target,
             number,
@@ -246,6 +251,8 @@ class ModuleSubject(Subject):
         for index, block in enumerate(self._blocks):
             if name == block or name.startswith(block + "."):
                 return index
+        if not recorded.numbers:
+            return HEAD
         number, first_state = recorded.tape.find(self._model.get_parameter(name)), recorded.numbers[0]
         last = recorded.tape.producer.get(first_state, (-1, 0))[0]
         used_before = any(number in op.inputs for op in recorded.tape.operations[: last + 1])
