@@ -18,7 +18,7 @@ from walkback.measure.module_subject import ModuleSubject, StepFn, UpdateFunctio
 from walkback.measure.preconditions import require_measurable
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import MeasureOptions, measure
-from walkback.measure.updates import Updates, part_cosine
+from walkback.measure.updates import part_cosine
 from walkback.runs.provenance import provenance
 
 ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
@@ -85,12 +85,12 @@ def update_alignment(
     model, _ = unwrap(model)
     require_measurable(model)
     with measurement_mode(model):
-        subject = ModuleSubject(model, (), "state", step_fn)
+        subject, (x, y) = ModuleSubject(model, (), "state", step_fn), batch
         if update is not None:
-            found: Updates | None = subject.user_updates(*batch, update)
+            found = subject.user_updates(x, y, update)
         else:
-            seen = subject.run(*batch, updates=True)
-            found = seen.updates
-            if found is None:
+            seen = subject.run(x, y, updates=True)
+            if seen.updates is None:
                 raise InputError(f"There are no gradients in training: {seen.backward_problem}. Give update=.")
+            found = seen.updates
     return {name: float(part_cosine(found.made, found.true, [name])) for name in found.true}

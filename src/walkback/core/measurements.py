@@ -101,6 +101,13 @@ AXES: dict[str, tuple[str, ...]] = {
     "reference_floor": ("layer", "checked"),
     "reference_slope": ("layer", "checked"),
     "reference_inner": ("layer", "checked"),
+    # 1 where the prediction is right with one block skipped, with one block reset to its initial parameters, with the
+    # network cut off after h_l; and of a ridge classifier on h_l, of this network and of the untrained one.
+    "lesion_skip": ("block", "sample"),
+    "lesion_reset": ("block", "sample"),
+    "lesion_cut": ("layer", "sample"),
+    "probe_correct": ("layer", "sample"),
+    "probe_initial": ("layer", "sample"),
     # Finite steps (`functional.npz`). Perturbation correlation: Pearson, over a sample's random directions v, of the
     # loss's central difference along v with <a, v>; over all samples and directions at once; by a one-sided difference.
     "rho": ("layer", "sample"),

@@ -96,7 +96,7 @@ def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
         for index, (x, _) in enumerate(pairs):
             if _length(x) == 0:
                 raise InputError(f"Evaluation batch {index} (counted from 0) is empty. Leave it out.")
-        x = _join([x for x, _ in pairs])
+        x = join([x for x, _ in pairs])
         y = None if pairs[0][1] is None else torch.cat([torch.as_tensor(y) for _, y in pairs])
     except (RuntimeError, TypeError, KeyError, IndexError) as error:
         raise InputError(f"The evaluation batches do not fit together: {error}. Give samples of one shape.") from error
@@ -167,14 +167,15 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     raise InputError(f"An evaluation batch is a {type(batch).__name__}; expected a pair (x, y) or a dict with labels.")
 
 
-def _join(parts: Sequence[Any]) -> Any:
+def join(parts: Sequence[Any]) -> Any:
+    """The samples of several batches as one batch."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat(list(parts))
     if isinstance(first, dict):
-        return {key: _join([part[key] for part in parts]) for key in first}
+        return {key: join([part[key] for part in parts]) for key in first}
     if isinstance(first, tuple | list):
-        return tuple(_join([part[index] for part in parts]) for index in range(len(first)))
+        return tuple(join([part[index] for part in parts]) for index in range(len(first)))
     return torch.cat([torch.as_tensor(part) for part in parts])
 
 

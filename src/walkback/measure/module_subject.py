@@ -25,7 +25,7 @@ from walkback.measure.discontinuities import find_discontinuity
 from walkback.measure.inputs import cast, map_tensors, tensor_leaves
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.restore import random_state_restored, restored
-from walkback.measure.subject import FrozenPass, Subject, classify, whole_labels
+from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, classify, whole_labels
 from walkback.measure.tape import Tape, adding, alias_of, record
 from walkback.measure.updates import HEAD, STEM, Part, Updates
 from walkback.nets.network import Leaves
@@ -134,8 +134,7 @@ class ModuleSubject(Subject):
         if self._blocks:
             check_calls(calls, samples)
         # h_L may not exist as a tensor of its own. If a branch is added to h_{L-1}, the branch has the same gradient.
-        values = [call.state.detach() for call in calls]
-        values += [(call.state + call.output if self._kind == "branch" else call.output).detach() for call in tops]
+        values = [*(call.state.detach() for call in calls), *(self._after(call).detach() for call in tops)]
         if self._step_fn is None:
             target = logits_of(output)
             logits, labels = target.detach(), whole_labels(labels, target)
@@ -257,6 +256,81 @@ class ModuleSubject(Subject):
         last = recorded.tape.producer.get(first_state, (-1, 0))[0]
         used_before = any(number in op.inputs for op in recorded.tape.operations[: last + 1])
         return STEM if used_before else HEAD
+
+    def states(self, x: Any) -> list[Tensor]:
+        with torch.no_grad(), warnings.catch_warnings(), record_calls(self._model, self._blocks) as calls:
+            warnings.simplefilter("ignore")
+            forward(self._model, cast(x, self.dtype, self.device), None, None)
+        return [*(call.state for call in calls), *map(self._after, calls[-1:])]
+
+    def _after(self, call: Call) -> Tensor:
+        """The state after a block."""
+        return call.state + call.output if self._kind == "branch" else call.output
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> ModuleSubject:
+        model = copy.deepcopy(self._model)
+        model.load_state_dict({**model.state_dict(), **parameters})
+        return ModuleSubject(model, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
+
+    def lesioned_logits(self, x: Any, initial: Mapping[str, Tensor] | None) -> LesionedLogits:
+        if self._step_fn is not None:
+            return {}
+        inputs = cast(x, self.dtype, self.device)
+        shapes = [tuple(state.shape) for state in self.states(x)]
+        blocks = range(len(shapes) - 1)
+        if len(self._blocks) != len(blocks):  # A block that is called several times cannot be taken out once.
+            return {}
+
+        def logits(skipped: Sequence[int]) -> Tensor | None:
+            if any(shapes[block] != shapes[block + 1] for block in skipped):
+                return None
+            with warnings.catch_warnings(), self._skipping(skipped):
+                warnings.simplefilter("ignore")
+                return logits_of(forward(self._model, inputs, None, None))
+
+        found: LesionedLogits = {
+            "lesion_skip": [logits([block]) for block in blocks],
+            "lesion_cut": [logits(range(layer, len(blocks))) for layer in range(len(shapes))],
+        }
+        if initial is not None:
+            found["lesion_reset"] = []
+            for block in blocks:
+                with self._reset(block, initial):
+                    found["lesion_reset"] = [*found["lesion_reset"], logits([])]
+        return found
+
+    @contextmanager
+    def _skipping(self, blocks: Sequence[int]) -> Iterator[None]:
+        """The named blocks return their input as the next state, or a branch of zeros."""
+
+        def skip(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+            state = first_tensor([*args, *kwargs.values()])
+            assert state is not None
+            return _with_first_tensor(output, torch.zeros_like(state) if self._kind == "branch" else state)[0]
+
+        modules = [self._model.get_submodule(self._blocks[block]) for block in blocks]
+        handles = [module.register_forward_hook(skip, with_kwargs=True) for module in modules]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def _reset(self, block: int, initial: Mapping[str, Tensor]) -> Iterator[None]:
+        """One block with its initial parameters; buffers stay as they are."""
+        prefix = self._blocks[block] + "."
+        own = {n: p for n, p in self._model.named_parameters() if n.startswith(prefix) and n in initial}
+        if not own:
+            raise InputError(f"initial= has no parameter of the block '{self._blocks[block]}'. Give its state_dict().")
+        trained = {name: parameter.data for name, parameter in own.items()}
+        try:
+            for name, parameter in own.items():
+                parameter.data = initial[name].to(parameter.data)
+            yield
+        finally:
+            for name, parameter in own.items():
+                parameter.data = trained[name]
 
     def discontinuities(self, x: Any, y: Tensor | None) -> tuple[str | None, ...]:
         recorded = self._record(x, y)
@@ -445,3 +519,21 @@ def first_tensor(value: Any) -> Tensor | None:
     elif isinstance(value, tuple | list):
         parts = value
     return next((found for part in parts if (found := first_tensor(part)) is not None), None)
+
+
+def _with_first_tensor(value: Any, new: Tensor) -> tuple[Any, bool]:
+    """The same nested structure with its first floating-point tensor replaced, and whether there was one."""
+    if isinstance(value, Tensor):
+        return (new, True) if value.is_floating_point() else (value, False)
+    if not isinstance(value, dict | tuple | list):
+        return value, False
+    done, parts = False, []
+    for part in value.values() if isinstance(value, dict) else value:
+        found, now = (part, False) if done else _with_first_tensor(part, new)
+        parts.append(found)
+        done = done or now
+    if isinstance(value, dict):
+        made: Any = type(value)(zip(value, parts, strict=True))
+    else:
+        made = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return made, done

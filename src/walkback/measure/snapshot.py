@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -15,9 +15,11 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.core.random_streams import generator
-from walkback.measure.inputs import Groups, pick
+from walkback.measure.inputs import Groups, join, pick
+from walkback.measure.lesions import measure_lesions
 from walkback.measure.module_subject import ModuleSubject, UpdateFunction
 from walkback.measure.preconditions import PROBE_SAMPLES, require_independent_samples
+from walkback.measure.probes import measure_probes
 from walkback.measure.reference_check import CHECKED_SAMPLES, COPIES, check_reference
 from walkback.measure.subject import CreditFunction, FrozenPass, NetworkSubject, Subject
 from walkback.measure.updates import null_cosines, rotated, update_cosines
@@ -88,6 +90,10 @@ class MeasureOptions:
     """Leaves the parameter gradients of a user's training step in `.grad`, or returns them by name."""
     null_space: NullSpace | None = None
     """What a random rotation of the credit mixes; None: what the rule's feedback mixes, or the features."""
+    initial: Mapping[str, Tensor] | None = None
+    """The parameters before training, by name: blocks are reset to them, and probes compared with them."""
+    train: tuple[Any, Tensor] | None = None
+    """Training samples that probes are fitted on."""
     pool: Pool = "auto"
     labels: Sequence[str] | None = None
     """How each layer's credit relates to the gradient by construction: exact, asymptotic, fitted, signs or none."""
@@ -111,6 +117,10 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
         measured.append(measurer.measure(x, y, measured[0].pool if measured else options.pool, first=not measured))
     arrays = _to_arrays(measured, options.site, measurer.space)
     arrays |= _check(subject64, groups, measured[0], options)
+    if options.replay:
+        arrays |= measure_lesions(subject, groups, options.initial) | _probes(
+            subject, groups, measured[0].pool, options
+        )
     problems = _discontinuities(subject, groups) if options.replay and options.reference is None else []
     full = sum(len(g.frozen_pass.losses) == GROUP for g in measured)
     facts = {
@@ -161,6 +171,18 @@ def _check(
     losses_at = subject64.losses_at(*pick(groups[0], rows.repeat(COPIES)))
     states, reference = ([layer[rows] for layer in part] for part in (first.replay.states, first.replay.reference))
     return check_reference(losses_at, states, reference)
+
+
+def _probes(subject: Subject, groups: Groups, pool: str, options: MeasureOptions) -> dict[str, Array]:
+    """Probes of this network and of the untrained one; empty without training samples."""
+    if options.train is None or groups[0][1] is None:
+        return {}
+    test = [join([x for x, _ in groups]), torch.cat([y for _, y in groups if y is not None])]
+    found = {"probe_correct": measure_probes(subject, options.train, (test[0], test[1]), pool)}
+    untrained = None if options.initial is None else subject.with_parameters(options.initial)
+    if untrained is not None:
+        found["probe_initial"] = measure_probes(untrained, options.train, (test[0], test[1]), pool)
+    return found
 
 
 def _discontinuities(subject: Subject, groups: Groups) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,6 +56,8 @@ class FrozenPass:
         return self.reference[-1]
 
 
+LesionedLogits = dict[str, Sequence[Tensor | None]]
+"""By lesion: logits for each block, and for each state where the network is cut off; None where it is not possible."""
 CreditFunction = Callable[[FrozenPass], Sequence[Tensor]]
 
 
@@ -93,6 +95,21 @@ class Subject(ABC):
         """For each hidden state, an operation without a useful derivative between it and the loss; empty if it is
         known that there are none."""
         return ()
+
+    @abstractmethod
+    def states(self, x: Any) -> Sequence[Tensor]:
+        """h_0..h_L of some samples, without gradients."""
+
+    @abstractmethod
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> Subject:
+        """The same network with these parameters in place of its own."""
+
+    @abstractmethod
+    def lesioned_logits(self, x: Any, initial: Mapping[str, Tensor] | None) -> LesionedLogits:
+        """Logits with blocks skipped, reset to their `initial` parameters, or left out from a block on.
+
+        Empty if the model has no logits.
+        """
 
     def credit(self, frozen_pass: FrozenPass) -> Sequence[Tensor] | None:
         """The credits of the subject's own rule; None if it has none."""
@@ -187,16 +204,39 @@ class NetworkSubject(Subject):
 
     def losses_at(self, x: Any, y: Tensor | None) -> LossesAt:
         assert y is not None
-        with torch.no_grad():
-            x = cast(x, self.dtype, self.device)
-            states = [self._net.stem(part(self._params, "stem"), x)]
-            for block in range(self._net.depth):
-                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+        states = self.states(x)
 
         def found(layer: int, addend: Tensor) -> Tensor:
             with torch.no_grad():
                 return self.losses_from(layer, states[layer] + addend, y)
 
+        return found
+
+    def states(self, x: Any) -> list[Tensor]:
+        with torch.no_grad():
+            states = [self._net.stem(part(self._params, "stem"), cast(x, self.dtype, self.device))]
+            for block in range(self._net.depth):
+                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+        return states
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> NetworkSubject:
+        params = {name: parameters[name].to(leaf) for name, leaf in self._params.items()}
+        return NetworkSubject(self._net, params, self._rule, self._state, self._local_loss)
+
+    def lesioned_logits(self, x: Any, initial: Mapping[str, Tensor] | None) -> LesionedLogits:
+        net, states, blocks = self._net, self.states(x), range(self._net.depth)
+
+        def rest(layer: int, h: Tensor) -> Tensor:
+            return net.forward_from(layer, self._params, h)
+
+        found: LesionedLogits = {
+            "lesion_skip": [rest(block + 1, states[block]) for block in blocks],
+            "lesion_cut": [net.head(part(self._params, "head"), h) for h in states],
+        }
+        if initial is not None:
+            first = {n: initial[n].to(leaf) if n in initial else leaf for n, leaf in self._params.items()}
+            branches = (net.branch(part(first, f"blocks.{block}"), states[block]) for block in blocks)
+            found["lesion_reset"] = [rest(block + 1, states[block] + f) for block, f in enumerate(branches)]
         return found
 
     def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
