@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,8 @@ from walkback.core.files import friendly_os_errors
 from walkback.core.settings import convert, hints_of, require_at_least
 from walkback.data.dataset import Dataset, DataSource
 from walkback.runs import store
+from walkback.runs.check_record import check_data, check_record
+from walkback.runs.checkpoints import check_checkpoint
 from walkback.runs.deadline import Deadline
 from walkback.runs.provenance import provenance
 from walkback.runs.train_group import common_epoch, train_group
@@ -104,7 +107,7 @@ class Result:
 
 
 class ProgressListener:
-    """Progress callbacks; no-ops by default."""
+    """Progress callbacks; no-ops by default, except that a warning is a Python warning."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         """The plan is made; `steps` remain over all groups."""
@@ -122,6 +125,10 @@ class ProgressListener:
 
     def measuring(self, name: str, done: int, total: int) -> None:
         """The run `name` is measured next; `done` of `total` runs are measured."""
+
+    def warned(self, message: str) -> None:
+        """Something the user should know, such as that a file could not be checked."""
+        warnings.warn(message, stacklevel=2)
 
 
 class EpochObserver(Protocol):
@@ -226,8 +233,7 @@ def _existing(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> di
         if not options.resume:
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
         run = store.open_run(path)
-        if run.record["digest"] != resolved.digest:
-            raise store.damaged_run(path, "its configuration is not the one its name stands for")
+        check_record(run, resolved)
         found[resolved.name] = run
     return found
 
@@ -243,6 +249,11 @@ def _train_all(
     # Data comes first: where it is missing or damaged, nothing has been created yet.
     sources = {resolved.source for resolved in todo}
     data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
+    begun = [(runs[resolved.name], resolved) for resolved in todo if resolved.name in runs]
+    for run, resolved in begun:
+        check_data(run, data[resolved.source])
+        for checkpoint in run.checkpoints():
+            check_checkpoint(run, checkpoint, resolved)
     groups = plan_runs(todo, options, runs)
     with friendly_os_errors(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
