@@ -27,11 +27,11 @@ from walkback.training.planning.cost_model import CostModel
 from walkback.training.planning.fleet_plan import FleetGroup, halves
 from walkback.training.resolved_run import resolve
 
-SMALL = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=64,test=32", "batch": 32, "epochs": 2}
+SMALL = {"arch": "resmlp:d=8,depth=1", "data": "prototypes:train=64,test=32", "batch": 32, "epochs": 2}
 BP = {"methods": "bp", **SMALL, "device": "cpu"}
 GRID = """
 methods: [bp, dfa]
-arch: "resmlp:d=8,depth=2"
+arch: "resmlp:d=8,depth=1"
 data: "prototypes:train=64,test=32"
 seeds: [1, 2, 3]
 epochs: 1

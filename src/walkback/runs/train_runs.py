@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import warnings
 from collections import deque
@@ -29,7 +30,7 @@ from walkback.runs.train_group import common_epoch, train_group
 from walkback.training.driver import Driver
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.planning.fleet_plan import FleetGroup, halves, suitable_threads
-from walkback.training.planning.plan_fleets import group_of_fleets, plan_fleets
+from walkback.training.planning.plan_fleets import plan_fleets, settled_groups
 from walkback.training.resolved_run import ResolvedRun
 
 _NO_RUNS: Mapping[str, store.Run] = {}
@@ -222,16 +223,15 @@ def _stored_groups(
     """The stored groups, with those of their runs that are asked for. Left out are groups that an option excludes:
     another driver, or a memory limit they do not fit into."""
     by_name = {resolved.name: resolved for resolved in resolved_runs}
-    found = []
-    for planned in stored:
-        asked = planned.without(set(planned.names) - by_name.keys())
-        if not asked.fleets or options.driver not in ("auto", asked.driver):
-            continue
-        fleets = [[by_name[name] for name in fleet] for fleet in asked.fleets]
-        group = replace(group_of_fleets(fleets, asked.driver, device, predict=options.predict), is_settled=True)
-        if len(group.resolved_runs) == 1 or options.memory is None or group.memory <= options.memory:
-            found.append(group)
-    return found
+    asked = [planned.without(set(planned.names) - by_name.keys()) for planned in stored]
+    planned = [
+        (each.driver, [[by_name[name] for name in fleet] for fleet in each.fleets])
+        for each in asked
+        if each.fleets and options.driver in ("auto", each.driver)
+    ]
+    groups = settled_groups(planned, device, predict=options.predict)
+    limit = math.inf if options.memory is None else options.memory
+    return [group for group in groups if len(group.resolved_runs) == 1 or group.memory <= limit]
 
 
 def _resumed(group: FleetGroup, runs: Mapping[str, store.Run]) -> FleetGroup:

@@ -8,6 +8,7 @@ on the device only predicts seconds, so that the same runs form the same fleets 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from walkback.training.planning.flop_count import StepCost, count_step
 from walkback.training.resolved_run import ResolvedRun
 
 T = TypeVar("T")
+DriverName = Literal["single", "fleet"]
 
 LARGE_MATMUL = 2e8
 """Mean FLOP count of a step's matmuls from which frozen baselines get fleets of their own: that saves the gradients of
@@ -50,7 +52,7 @@ def plan_fleets(
     a run resumes from. Without `predict` nothing is timed and all seconds are 0: on a GPU, timing slows down other
     processes that train there.
     """
-    cost_model = CostModel.of(device) if predict else None
+    cost_model = CostModel.of(device) if predict and resolved_runs else None
     single = driver == "single"
     costs: dict[Hashable, StepCost] = {}
     fleet_members: dict[tuple[Hashable, Hashable, bool], list[ResolvedRun]] = {}
@@ -75,23 +77,25 @@ def plan_fleets(
     return [group for fleets in concurrent.values() for group in _group_concurrent(fleets, most, memory)]
 
 
-def group_of_fleets(
-    fleets: Sequence[Sequence[ResolvedRun]],
-    driver: Literal["single", "fleet"],
-    device: torch.device,
-    *,
-    predict: bool = True,
-) -> FleetGroup:
-    """One group of these fleets, as an earlier plan has them, with its costs."""
-    cost_model = CostModel.of(device) if predict else None
-    groups = []
-    for members in fleets:
-        is_frozen = all(resolved.shared_options.shell != "none" for resolved in members)
-        cost = count_step(members[0])
-        if is_frozen and cost.mean_matmul_flops >= LARGE_MATMUL:
-            cost = count_step(members[0], frozen_apart=True)
-        groups.append(_group(members, cost, cost_model, driver))
-    return _concurrent_group(groups)
+def settled_groups(
+    planned: Sequence[tuple[DriverName, Sequence[Sequence[ResolvedRun]]]], device: torch.device, *, predict: bool = True
+) -> list[FleetGroup]:
+    """The groups of an earlier plan, each a driver and its fleets, with their costs."""
+    cost_model = CostModel.of(device) if predict and planned else None
+    costs: dict[Hashable, StepCost] = {}
+    found = []
+    for driver, fleets in planned:
+        groups = []
+        for members in fleets:
+            is_frozen = all(resolved.shared_options.shell != "none" for resolved in members)
+            key = (members[0].fleet_key(), is_frozen)
+            if key not in costs:
+                costs[key] = count_step(members[0])
+                if is_frozen and costs[key].mean_matmul_flops >= LARGE_MATMUL:
+                    costs[key] = count_step(members[0], frozen_apart=True)
+            groups.append(_group(members, costs[key], cost_model, driver))
+        found.append(replace(_concurrent_group(groups), is_settled=True))
+    return found
 
 
 def _group_concurrent(fleets: list[FleetGroup], most: int, memory: int) -> list[FleetGroup]:
@@ -119,7 +123,7 @@ def _concurrent_group(groups: Sequence[FleetGroup]) -> FleetGroup:
 
 
 def _group(
-    members: Sequence[ResolvedRun], cost: StepCost, cost_model: CostModel | None, driver: Literal["single", "fleet"]
+    members: Sequence[ResolvedRun], cost: StepCost, cost_model: CostModel | None, driver: DriverName
 ) -> FleetGroup:
     steps = members[0].config.epochs * members[0].steps_per_epoch
     estimate = cost_model.estimate(cost, len(members), steps) if cost_model else Estimate(0.0, 0.0)
