@@ -322,7 +322,7 @@ class TestTrain:
         assert (process.returncode, out) == (2, "")
         assert "Traceback" not in err
         assert re.search(r"\nwalkback: interrupted[^\n]*--resume[^\n]*\n\Z", err)
-        (path,) = (tmp_path / "runs").iterdir()
+        (path,) = store.find_runs(tmp_path / "runs")
         assert not walkback.load(path).is_done
 
 

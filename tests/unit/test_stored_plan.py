@@ -126,7 +126,7 @@ class TestCountedWork:
             plans.add(json.dumps(rows))
         assert len(seconds) == 10, "the timings have an effect on what is predicted"
         assert len(plans) == 1
-        assert len(json.loads(plans.pop())) == {"sweep": 4, "train": 2}[command], "a sweep's fleets are split"
+        assert len(json.loads(plans.pop())) == {"sweep": 5, "train": 2}[command], "a sweep's fleets are split"
         assert not (tmp_path / "out").exists(), "a dry run writes nothing"
 
     @pytest.mark.parametrize("seconds", [(9.0, 1.0, 1.0), (1.0, 1.0, 9.0)])
