@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from walkback.core.content_hash import SHA256, with_hash
 from walkback.core.errors import InputError
 from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
 from walkback.core.measurements import Measurements
@@ -112,14 +113,17 @@ def _is_published(source: Path, target: Path, bits: int) -> bool:
 
 
 def _published_text(path: Path) -> bytes:
-    """The published form of a record or log: a record without paths of this machine; a log's numbers to seven digits,
-    which is the precision of float32 and halves the file."""
+    """The published form of a record or log: a record without paths of this machine, with the hash of the published
+    log; a log's numbers to seven digits, which is the precision of float32 and halves the file."""
     found = _bytes(path) or b""
     if path.name == store.RECORD:
         record = json.loads(found)
-        command = record.get("command", "")
-        portable = shlex.join(without_paths(shlex.split(command)))
-        return found if portable == command else store.record_json({**record, "command": portable})
+        portable = {**record, "command": shlex.join(without_paths(shlex.split(record.get("command", ""))))}
+        if store.LOG_HASH in record:
+            portable[store.LOG_HASH] = store.sha256(_published_text(path.with_name(store.LOG)))
+        if SHA256 in record:
+            portable = with_hash(portable)
+        return found if portable == {"command": "", **record} else store.record_json(portable)
     rows = [{name: _seven_digits(value) for name, value in json.loads(line).items()} for line in found.splitlines()]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from walkback.core.errors import WalkbackError
+from walkback.core.files import friendly_os_errors
 from walkback.runs.deadline import Deadline
+from walkback.runs.stored_plan import store_plan
 from walkback.runs.train_runs import ProgressListener, TrainOptions, plan_unfinished
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.job_options import NotingListener, options_of
-from walkback.sweeping.sweep import Scheduler, SweepListener, options_json, shared_memory
+from walkback.sweeping.sweep import Scheduler, SweepListener, options_json
 from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.load_balance import Workers, shortest_compile_first, split_evenly, split_long_fleets
 from walkback_papers.run_studies import RUNS_FOLDER, CompletionStatus, complete_runs, incomplete_runs, studies_of
@@ -38,12 +40,18 @@ class StudyProcesses:
         start, deadline = time.monotonic(), Deadline(options.max_seconds)
         until = None if options.max_seconds is None else time.time() + options.max_seconds
         resolved_runs = incomplete_runs(studies, scale, options)
-        shared = shared_memory(options, self._count)
-        groups = plan_unfinished(resolved_runs, replace(shared, out=options.out / RUNS_FOLDER, resume=True))
+        shared, folder = replace(options, sharing=self._count), options.out / RUNS_FOLDER
+        groups = plan_unfinished(resolved_runs, replace(shared, out=folder, resume=True))
+        if not self._workers.in_turns:
+            groups = split_long_fleets(groups, self._count)
         # Runs that are trained and not measured are in no fleet.
         to_train = {resolved.name for group in groups for resolved in group.resolved_runs}
         to_measure = tuple(resolved for resolved in resolved_runs if resolved.name not in to_train)
-        shares = self._shares(groups, options)
+        if groups:
+            with friendly_os_errors(folder, "create"):
+                folder.mkdir(parents=True, exist_ok=True)
+            store_plan(folder, groups)
+        shares = self._shares(groups)
         if to_measure:
             shares.append(FleetGroup(to_measure, "single", 0.0, 0, 0))
         jobs = [_job(share, studies, scale, shared, until) for share in shares]
@@ -63,12 +71,10 @@ class StudyProcesses:
         # With no time left, this counts what is still missing and makes nothing.
         return complete_runs(studies, scale, replace(options, max_seconds=0.0), ProgressListener())
 
-    def _shares(self, groups: Sequence[FleetGroup], options: TrainOptions) -> list[FleetGroup]:
+    def _shares(self, groups: Sequence[FleetGroup]) -> list[FleetGroup]:
         if self._workers.in_turns:
             return shortest_compile_first(groups)
-        folder = options.out / RUNS_FOLDER
-        even = split_long_fleets(groups, self._count, is_started=lambda resolved: (folder / resolved.name).exists())
-        return [_merged(share) for share in split_evenly(even, SHARES * self._count)]
+        return [_merged(share) for share in split_evenly(groups, SHARES * self._count)]
 
 
 def _job(
@@ -104,4 +110,5 @@ def _merged(groups: Sequence[FleetGroup]) -> FleetGroup:
         seconds=sum(group.seconds for group in groups),
         memory=max(group.memory for group in groups),
         flops=max(group.flops for group in groups),
+        work=sum(group.work for group in groups),
     )

@@ -75,7 +75,7 @@ def unfinished(here):
     sizes = {"data": SIZES[1], "arch": SIZES[3], "epochs": 2, "batch": 32}
     with pytest.raises(KeyboardInterrupt):
         walkback.train("dfa", **sizes, checkpoint_seconds=0, listener=Stop(9))
-    (path,) = (here / "runs").iterdir()
+    (path,) = store.find_runs(here / "runs")
     assert set(store.open_run(path).checkpoint_epochs()) == {0, 1}
     return path, ["train", "--method", "dfa", *TINY, "--resume"]
 

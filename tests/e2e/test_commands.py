@@ -23,6 +23,7 @@ from walkback.cli.main import COMMANDS, main
 from walkback.core.plugins import registered
 from walkback.core.version import __version__
 from walkback.pitfalls.cases.p19_tf32_reference import to_tf32
+from walkback.runs import store
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
 
@@ -294,7 +295,7 @@ class TestTrain:
             patch.setattr(Fleet, "train_epoch", interrupted)
             assert main([*words, "stopped"]) == 2
         assert re.fullmatch(r"\nwalkback: interrupted[^\n]*--resume[^\n]*\n", capsys.readouterr().err)
-        runs = [walkback.load(path) for path in sorted((here / "stopped").iterdir())]
+        runs = [walkback.load(path) for path in store.find_runs(here / "stopped")]
         assert [run.is_done for run in runs] == [True, False]
         assert main([*words, "stopped", "--resume"]) == 0
         for run in runs:
@@ -321,7 +322,7 @@ class TestTrain:
         assert (process.returncode, out) == (2, "")
         assert "Traceback" not in err
         assert re.search(r"\nwalkback: interrupted[^\n]*--resume[^\n]*\n\Z", err)
-        (path,) = (tmp_path / "runs").iterdir()
+        (path,) = store.find_runs(tmp_path / "runs")
         assert not walkback.load(path).is_done
 
 

@@ -229,7 +229,9 @@ def test_a_refused_fleet_lets_go_of_the_members_it_had_locked(tmp_path):
         patch.setattr(store.Run, "append_log", lambda run, row: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             walkback.train(**training)
-    (last,) = [run for run in map(walkback.load, tmp_path.iterdir()) if run.record["method"] == "dfa:shell=method"]
+    (last,) = [
+        run for run in map(walkback.load, store.find_runs(tmp_path)) if run.record["method"] == "dfa:shell=method"
+    ]
     last.lock()
     with pytest.raises(InputError, match="Another process is training"):
         walkback.train(**training, resume=True)

@@ -21,6 +21,7 @@ from dying import DIED, contents
 from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.cli.main import main
+from walkback.core.content_hash import with_hash
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.measurements import Measurements
 from walkback.data.dataset import CatalogSource
@@ -124,7 +125,7 @@ class TestOnce:
         shared = next((copied / "runs").glob("bp_*/run.json"))
         record = json.loads(shared.read_text())
         record["timings"]["places"] = 5
-        shared.write_text(json.dumps(record))
+        shared.write_text(json.dumps(with_hash(record)))
         ((_, (_, less)),) = Results(copied / "runs").run_index.training().items()
         assert seconds - less == pytest.approx(0.8 * record["timings"]["seconds"])
 

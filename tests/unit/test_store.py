@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from dying import contents, dies, in_child
+from walkback.core.content_hash import SHA256, with_hash
 from walkback.core.errors import EXIT_INPUT, InputError
 from walkback.core.files import write_atomic
 from walkback.runs import store
@@ -53,7 +54,8 @@ def finish(run):
 
 def assert_rewinds(run, epoch):
     """The run goes on from `epoch`, and its log has exactly the lines of the epochs before."""
-    found = run.rewind(epoch)
+    found = run.checkpoint(epoch)
+    run.rewind(epoch)
     assert [row["epoch"] for row in run.log()] == list(range(1, epoch + 1))
     if epoch == 0:
         assert found is None
@@ -81,13 +83,14 @@ def use(path):
     if run.is_done:
         run.model(), run.rule_state(), run.log()
     else:
-        run.rewind(max(run.checkpoint_epochs()))
+        epoch = max(run.checkpoint_epochs())
+        run.checkpoint(epoch), run.rewind(epoch)
 
 
 class TestLife:
     def test_a_new_run_opens_as_it_was_created(self, tmp_path):
         run = store.create_run(tmp_path / "deep" / "a-run", record())
-        assert run.record == {"format": store.RUN_FORMAT, "status": "running", **record()}
+        assert run.record == with_hash({"format": store.RUN_FORMAT, "status": "running", **record()})
         again = store.open_run(run.path)
         assert again.record == run.record
         assert (again.is_done, again.log(), again.fleet_names(), again.checkpoint_epochs()) == (False, [], (), {0: ""})
@@ -342,9 +345,12 @@ class TestDamage:
         (done / name).write_bytes(data)
         refused(done, rf"{name} is not the file that was written \(its sha256 differs\)")
 
-    def test_a_finished_runs_log_that_cannot_be_read_is_refused(self, done):
+    @pytest.mark.parametrize("is_hashed", [True, False], ids=["hashed", "0.8.1"])
+    def test_a_finished_runs_log_that_cannot_be_read_is_refused(self, done, is_hashed):
         (done / LOG).write_text('{"epoch": 1}\n{"epo')
-        refused(done, rf"{LOG} cannot be read")
+        if not is_hashed:
+            edit(done, **{SHA256: None, store.LOG_HASH: None})
+        refused(done, f"{LOG} is not the file that was written" if is_hashed else f"{LOG} cannot be read")
 
 
 def edit(path, **changes):

@@ -16,7 +16,7 @@ from walkback.cli.commands.sweep import slurm_settings
 from walkback.cli.main import main
 from walkback.cli.training import memory_of
 from walkback.core.errors import InputError
-from walkback.runs import store
+from walkback.runs import store, train_runs
 from walkback.runs.deadline import Deadline
 from walkback.runs.train_runs import TrainOptions
 from walkback.sweeping import executor, sweep
@@ -292,9 +292,16 @@ def test_a_memory_limit_makes_more_and_smaller_jobs(tmp_path):
     (whole,) = sweep.jobs_of(resolved_runs, TrainOptions(out=tmp_path, device="cpu"))
     capped = sweep.jobs_of(resolved_runs, TrainOptions(out=tmp_path, device="cpu", memory=math.ceil(whole.memory / 3)))
     assert [len(group.resolved_runs) for group in capped] == [2, 2, 2]
-    shared = sweep.shared_memory(TrainOptions(out=tmp_path, device="cpu", memory=5), 2)
-    assert shared.memory == 5
-    assert sweep.shared_memory(TrainOptions(out=tmp_path, device="cpu"), 2).memory > 5
+
+
+def test_processes_that_train_at_once_share_the_memory(tmp_path, monkeypatch):
+    resolved_runs = sweep.runs_of_grid(parse_grid(f"methods: bp\nseeds: [1, 2, 3, 4, 5, 6]\n{SMALL}"))
+    (whole,) = sweep.jobs_of(resolved_runs, TrainOptions(out=tmp_path, device="cpu"))
+    monkeypatch.setattr(train_runs, "memory_budget", lambda device: whole.memory)
+    shared = TrainOptions(out=tmp_path, device="cpu", sharing=2)
+    assert [len(group.resolved_runs) for group in sweep.jobs_of(resolved_runs, shared)] == [3, 3]
+    both = replace(shared, memory=math.ceil(whole.memory / 3))
+    assert [len(group.resolved_runs) for group in sweep.jobs_of(resolved_runs, both)] == [2, 2, 2]
 
 
 class TestCommand:

@@ -19,6 +19,7 @@ from walkback.auditing.diagnose_runs import diagnose_runs
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.auditing.verify import verify_card
 from walkback.cli.main import main
+from walkback.core.content_hash import with_hash
 from walkback.core.errors import InputError
 from walkback.judge.card import card_hash, read_card, seal
 from walkback.judge.compare import COMPARED_KEYS, card_leaves, card_tolerance, compare_cards
@@ -179,7 +180,7 @@ def change_model(run, known_to=()):
     if "record" in known_to:
         record = json.loads((run / "run.json").read_text())
         record["files"]["model.safetensors"] = sha
-        (run / "run.json").write_text(json.dumps(record))
+        (run / "run.json").write_text(json.dumps(with_hash(record)))
     if "card" in known_to:
         forge(run, put("provenance", "files", "model.safetensors", value=sha))
 
@@ -219,7 +220,7 @@ def test_a_card_that_says_its_feedback_was_missing_is_right(runs):
 def test_an_accuracy_forged_in_card_and_record_is_betrayed_by_the_weights(runs):
     record = json.loads((runs / "run.json").read_text())
     record["result"]["test_acc"] = 0.9
-    (runs / "run.json").write_text(json.dumps(record))
+    (runs / "run.json").write_text(json.dumps(with_hash(record)))
     diagnosed(runs)
     assert load(runs)["claim"]["headline_acc"][0] == 0.9
     assert named(verify_card(runs, runs)) == ["test accuracy"]
@@ -287,7 +288,7 @@ def test_a_seed_left_out_of_the_card_is_named(runs):
 def test_what_cannot_be_measured_is_neither_confirmed_nor_refuted(runs, capsys):
     record = json.loads((runs / "run.json").read_text())
     record["config"]["lr"] = 0.5
-    (runs / "run.json").write_text(json.dumps(record))
+    (runs / "run.json").write_text(json.dumps(with_hash(record)))
     assert main(["verify", str(runs), str(runs), "--json"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert found["outcome"] == "not_measured"

@@ -18,7 +18,7 @@ from walkback.data.feed import TestSet
 from walkback.measure.detector_readings import Detectors
 from walkback.runs.measurement_files import epoch_file
 from walkback.runs.store import Run
-from walkback.runs.train_runs import free_memory
+from walkback.runs.train_runs import memory_budget
 from walkback.training.driver import Driver
 from walkback.training.planning.flop_count import count_step
 
@@ -82,4 +82,4 @@ def _at_once(driver: Driver, device: torch.device) -> int:
     """Groups of samples that fit into memory together with the models in training."""
     first = driver.resolved_runs[0]
     each = count_step(first).bytes_made * GROUP // first.config.batch
-    return max(1, min(EVALUATION_SAMPLES // GROUP, free_memory(device) // (len(driver.resolved_runs) * each)))
+    return max(1, min(EVALUATION_SAMPLES // GROUP, memory_budget(device) // (len(driver.resolved_runs) * each)))

@@ -157,13 +157,13 @@ def _subject(
 
 
 def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:
-    """Stored arrays as tensors; refused if names or shapes are not those of this network or rule."""
-    got = {name: tuple(array.shape) for name, array in arrays.items()}
-    wanted = {name: tuple(leaf.shape) for name, leaf in expected.items()}
+    """Stored arrays as tensors; refused if names, shapes or types are not those of this network or rule."""
+    got = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+    wanted = {name: (tuple(leaf.shape), str(leaf.numpy().dtype)) for name, leaf in expected.items()}
     if got != wanted:
         name = sorted(set(got.items()) ^ set(wanted.items()))[0][0]
         raise store.damaged_run(
-            run.path, f"{what}.safetensors does not hold this {what}: '{name}' differs in name or shape"
+            run.path, f"{what}.safetensors does not hold this {what}: '{name}' differs in name, shape or type"
         )
     return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
 

@@ -78,6 +78,9 @@ class ProgressBar(ProgressListener):
     def skipped(self, names: Sequence[str]) -> None:
         self._console.print(f"{len(names)} finished run{'s' if len(names) > 1 else ''} skipped")
 
+    def warned(self, message: str) -> None:
+        print(f"walkback: {message}", file=sys.stderr)
+
     def close(self) -> None:
         if self._progress:
             self._progress.stop()

@@ -79,7 +79,12 @@ class RunConfig:
     def digest(self) -> str:
         """sha256 of the JSON form. Runs use the digest of the resolved configuration, so that writing out a default
         does not change it."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+        return config_digest(self.to_json())
+
+
+def config_digest(document: Mapping[str, Any]) -> str:
+    """The digest of a configuration in its JSON form, as a record stores it."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 PARTS = ("method", "arch", "data")

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from walkback.core.content_hash import SHA256, arrays_hash
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors, write_atomic
 
@@ -122,6 +121,10 @@ AXES: dict[str, tuple[str, ...]] = {
 }
 
 
+STORED_TYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8))
+"""Types of stored arrays: float64, or the smaller ones that hold the values exactly."""
+
+
 @dataclass(frozen=True)
 class Measurements:
     """The measurements of one model: arrays by name (see `AXES`) and facts."""
@@ -134,11 +137,19 @@ class Measurements:
     `reference_problems`: for each layer a sentence if its reference cannot be used, else an empty text."""
 
     def __post_init__(self) -> None:
+        lengths: dict[str, tuple[int, str]] = {}
         for name, array in self.arrays.items():
             if name not in AXES:
                 raise InputError(f"'{name}' is not a known measurement.")
             if array.ndim != len(AXES[name]) or array.dtype != np.float64:
                 raise InputError(f"The measurement '{name}' has {array.ndim} axes; expected {AXES[name]} in float64.")
+            for axis, length in zip(AXES[name], array.shape, strict=True):
+                first = lengths.setdefault(axis, (length, name))
+                if first[0] != length:
+                    raise InputError(
+                        f"The measurement '{name}' has {length} entries along the axis '{axis}', but '{first[1]}' has "
+                        f"{first[0]}; expected equal numbers. Measure the run again."
+                    )
 
     def get(self, name: str) -> Array | None:
         """The array called `name`, or None if it was not measured."""
@@ -161,29 +172,48 @@ class Measurements:
         return all(np.array_equal(array, other.arrays[name], equal_nan=True) for name, array in self.arrays.items())
 
     def save(self, path: Path, narrow: bool = False) -> None:
-        """Write `measurements.npz`: named arrays, and the facts as JSON bytes; no pickle.
+        """Write `measurements.npz`: named arrays, and the facts with the file's content hash as JSON bytes; no pickle.
 
         The same measurements give the same bytes, since numpy writes no time stamp. With `narrow`, each array is stored
         in the smallest type that holds its values exactly; `load` converts back to float64.
         """
         buffer = io.BytesIO()
-        facts = np.frombuffer(json.dumps(dict(self.facts)).encode(), dtype=np.uint8)
         arrays = {name: _smallest_exact_type(array) if narrow else array for name, array in self.arrays.items()}
-        np.savez_compressed(buffer, **arrays, facts=facts)  # type: ignore[arg-type]
+        # As they are read: JSON turns tuples into lists.
+        facts = json.loads(json.dumps(dict(self.facts)))
+        document = json.dumps({**facts, SHA256: arrays_hash(arrays, facts)}).encode()
+        np.savez_compressed(buffer, **arrays, facts=np.frombuffer(document, dtype=np.uint8))  # type: ignore[arg-type]
         write_atomic(path, buffer.getvalue())
 
     @staticmethod
     def load(path: Path) -> Measurements:
-        """Read a file written by `save`."""
+        """Read a file written by `save`. A file that is not as it was written is refused; files of 0.8.1 and older have
+        no content hash."""
         try:
             # Opened here, because numpy leaves a truncated file open.
             with friendly_os_errors(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 found = {name: stored[name] for name in stored.files}
-            facts = json.loads(found.pop("facts").tobytes())
-            arrays = {name: array.astype(np.float64, copy=False) for name, array in found.items()}
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"{path} is not a measurements file: {error}. Measure the run again.") from error
-        return Measurements(arrays, facts)
+            facts = dict(json.loads(found.pop("facts").tobytes()))
+        except InputError:
+            raise
+        except Exception as error:  # Damaged bytes can raise anything in zipfile, zlib, tokenize, numpy and json.
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{path} is not a measurements file: {reason}. Measure the run again.") from error
+        for name, array in found.items():
+            if array.dtype not in STORED_TYPES:
+                raise InputError(
+                    f"{path} is damaged: '{name}' has the type {array.dtype}; expected float64, float32 or uint8. "
+                    "Measure the run again."
+                )
+        if SHA256 in facts and facts[SHA256] != arrays_hash(found, facts):
+            raise InputError(
+                f"{path} is damaged: it is not the file that was written (its sha256 differs). Measure the run again."
+            )
+        facts.pop(SHA256, None)
+        try:
+            return Measurements({name: array.astype(np.float64, copy=False) for name, array in found.items()}, facts)
+        except InputError as error:
+            raise InputError(f"{path} is damaged: {error}") from error
 
 
 def round_to(array: Array, bits: int) -> Array:

@@ -1,4 +1,4 @@
-"""A model in training as the named arrays of a run's checkpoint, and back."""
+"""A model in training as the named arrays of a run's checkpoint, and back, checked against the run's configuration."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from walkback.credit.rule import LEARNED
 from walkback.nets.network import Leaves
 from walkback.runs import store
 from walkback.training.driver import Snapshot
+from walkback.training.optimisers import MOMENTS
+from walkback.training.resolved_run import ResolvedRun
 
 _PARTS: dict[str, Callable[[Snapshot], Leaves]] = {
     "params": lambda snapshot: snapshot.params,
@@ -29,6 +32,32 @@ def snapshot_of(checkpoint: store.Checkpoint) -> Snapshot:
         part, _, name = key.partition("/")
         parts[part][name] = torch.from_numpy(array)
     return Snapshot(checkpoint.epoch, **parts)
+
+
+def check_checkpoint(run: store.Run, checkpoint: store.Checkpoint, resolved: ResolvedRun) -> None:
+    """Refuse a checkpoint whose arrays differ in name, dtype or shape from those of this resolved run."""
+    got = {name: _layout(array) for name, array in checkpoint.arrays.items()}
+    expected = {name: _layout(array) for name, array in arrays_of(_first_snapshot(resolved)).items()}
+    for name in sorted(got.keys() | expected.keys()):
+        if got.get(name) != expected.get(name):
+            what = f"'{name}' is {got.get(name, 'missing')} where its configuration needs {expected.get(name, 'none')}"
+            raise store.damaged_run(run.path, f"in the checkpoint of epoch {checkpoint.epoch}, {what}")
+
+
+def _layout(array: np.ndarray) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _first_snapshot(resolved: ResolvedRun) -> Snapshot:
+    """A snapshot before the first step; its moments have the right names and shapes, not the right numbers."""
+    params, state = resolved.params(), resolved.state()
+    trained = {name: leaf for name, leaf in params.items() if not resolved.is_frozen(name)}
+    learned = {name: leaf for name, leaf in state.items() if name.startswith(LEARNED)}
+    return Snapshot(0, params, state, _moments(trained), _moments(learned))
+
+
+def _moments(leaves: Leaves) -> Leaves:
+    return {f"{moment}.{name}": leaf for moment in MOMENTS for name, leaf in leaves.items()}
 
 
 def as_numpy(leaves: Leaves) -> store.Arrays:

@@ -2,12 +2,15 @@
 
 | file | what it holds |
 |---|---|
-| `run.json` | configuration, provenance, status, result |
+| `run.json` | configuration, provenance, status, result, hashes of the final files and of itself |
 | `model.safetensors` | final parameters |
 | `rule.safetensors` | the rule's state, where it has any |
-| `resume.safetensors` | while unfinished: parameters, optimiser, rule state, epoch, log length, in ONE file |
+| `resume.safetensors` | while unfinished: parameters, optimiser, rule state, epoch, log length, hashes, in ONE file |
 | `train.jsonl` | one line per epoch, append-only |
 | `lock` | while unfinished: empty file, locked by the process that trains |
+
+Every file is checked against its hash before it is used. Runs of 0.8.1 and older have hashes of `model.safetensors` and
+`rule.safetensors` only.
 
 Arrays are numpy arrays, so that reading a run needs no torch.
 """
@@ -29,6 +32,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from walkback.core.content_hash import SHA256, arrays_hash, document_hash, with_hash
 from walkback.core.errors import InputError
 from walkback.core.files import flush, friendly_os_errors, write_atomic
 
@@ -45,6 +49,8 @@ RECORD, MODEL, RULE, RESUME, LOG = (
 PREVIOUS = "resume.previous.safetensors"
 """The second newest checkpoint, kept while a fleet's checkpoints are being written: after a kill in between, all
 members still have a checkpoint of one common epoch."""
+LOG_HASH = "log_sha256"
+"""The key of the log's hash: in a finished run's record, and in a checkpoint, where it covers the log up to there."""
 LOCK = "lock"
 """Exists while the run is unfinished. It is a file because other machines of a network file system do not see locks on
 folders."""
@@ -64,6 +70,8 @@ class Checkpoint:
     """The runs trained together: resuming in the same fleet gives the same bits."""
     seconds: float
     arrays: Arrays
+    is_hashed: bool = True
+    """False for a file of 0.8.1 or older, which has no content hash."""
 
 
 @dataclass
@@ -121,7 +129,10 @@ class Run:
         """The training log, one dict per epoch."""
         path = self.path / LOG
         with friendly_os_errors(path, "read"):
-            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            data = path.read_bytes() if path.exists() else b""
+        if self.is_done and self.record.get(LOG_HASH, sha256(data)) != sha256(data):
+            raise changed_file(self.path, LOG)
+        lines = data.splitlines(keepends=True)
         if lines and not lines[-1].endswith(b"\n") and not self.is_done:
             lines.pop()  # Cut off by a kill or a full disk; --resume writes it again.
         try:
@@ -143,6 +154,12 @@ class Run:
             with friendly_os_errors(self.path / LOG, "truncate"):
                 os.truncate(self.path / LOG, length)
 
+    def _log_hash(self, length: int | None = None) -> str:
+        """sha256 of the log's first `length` bytes, or of the whole log."""
+        path = self.path / LOG
+        with friendly_os_errors(path, "read"):
+            return sha256(path.read_bytes()[:length] if path.exists() else b"")
+
     def _log_size(self) -> int:
         path = self.path / LOG
         return path.stat().st_size if path.exists() else 0
@@ -155,7 +172,9 @@ class Run:
             "fleet": json.dumps(checkpoint.fleet),
             "seconds": repr(checkpoint.seconds),
             "digest": self.record["digest"],
+            LOG_HASH: self._log_hash(checkpoint.log_bytes),
         }
+        facts[SHA256] = arrays_hash(checkpoint.arrays, facts)
         data = safetensors.numpy.save(checkpoint.arrays, metadata=facts)
         current, previous = self.path / RESUME, self.path / PREVIOUS
         if current.exists():
@@ -175,26 +194,50 @@ class Run:
                 found[int(facts["epoch"])] = name
         return found
 
-    def rewind(self, epoch: int) -> Checkpoint | None:
-        """Load the checkpoint of `epoch` (None for the beginning) and remove everything later."""
+    def checkpoint(self, epoch: int) -> Checkpoint | None:
+        """The checkpoint of `epoch` (None for the beginning), checked against its hashes; nothing is changed."""
         name = self.checkpoint_epochs()[epoch]
-        if not name:
+        return self._read_checkpoint(name) if name else None
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints, checked against their hashes."""
+        return [found for name in (PREVIOUS, RESUME) if (found := self._read_checkpoint(name))]
+
+    def _read_checkpoint(self, name: str) -> Checkpoint | None:
+        arrays: Arrays = {}
+        facts = self._facts(name, arrays)
+        if facts is None:
+            return None
+        is_hashed = SHA256 in facts
+        if is_hashed and facts[SHA256] != arrays_hash(arrays, facts):
+            raise changed_file(self.path, name)
+        if is_hashed and facts.get(LOG_HASH) != self._log_hash(int(facts["log_bytes"])):
+            raise changed_file(self.path, LOG)
+        if not is_hashed and SHA256 in self.record:
+            raise damaged_run(self.path, f"{name} lacks its content hash, which the version that began the run writes")
+        # A training that diverged is resumed as it was saved; without a hash, such numbers may as well be damage.
+        wrong = [] if is_hashed else sorted(key for key, array in arrays.items() if not np.isfinite(array).all())
+        if wrong:
+            raise damaged_run(self.path, f"{name} has no content hash, and '{wrong[0]}' in it is not finite")
+        fleet = tuple(json.loads(facts["fleet"]))
+        seconds, log_bytes = float(facts["seconds"]), int(facts["log_bytes"])
+        return Checkpoint(int(facts["epoch"]), log_bytes, fleet, seconds, arrays, is_hashed)
+
+    def rewind(self, epoch: int) -> None:
+        """Remove everything later than the checkpoint of `epoch`; all of it for 0, the beginning."""
+        name = self.checkpoint_epochs()[epoch]
+        facts = self._facts(name) if name else None
+        if facts is None:
             self.drop_checkpoints()
             self.truncate_log(0)
-            return None
-        facts = self._facts(name)
-        assert facts is not None, "no other process changes the checkpoints of a locked run"
-        arrays = read_arrays(self.path / name)
-        fleet = tuple(json.loads(facts["fleet"]))
-        found = Checkpoint(epoch, int(facts["log_bytes"]), fleet, float(facts["seconds"]), arrays)
+            return
         if name == PREVIOUS:
             with friendly_os_errors(self.path / RESUME, "write"):
                 os.replace(self.path / PREVIOUS, self.path / RESUME)
         else:
             self.drop_previous()
         # Last, so that after a kill no checkpoint refers to a longer log than the file has.
-        self.truncate_log(found.log_bytes)
-        return found
+        self.truncate_log(int(facts["log_bytes"]))
 
     def fleet_names(self) -> tuple[str, ...]:
         """The runs this one was trained with so far; empty before its first checkpoint."""
@@ -203,17 +246,19 @@ class Run:
                 return tuple(json.loads(facts["fleet"]))
         return ()
 
-    def _facts(self, name: str) -> dict[str, str] | None:
+    def _facts(self, name: str, arrays: Arrays | None = None) -> dict[str, str] | None:
         """A checkpoint's metadata; None if there is no such file, for instance because another process that trains the
-        run has just replaced it by a newer one."""
+        run has just replaced it by a newer one. Where `arrays` is given, the file's arrays are added to it."""
         path = self.path / name
         try:
             with safetensors.safe_open(path, "np") as file:
                 facts: dict[str, str] = file.metadata() or {}
+                if arrays is not None:
+                    arrays |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             int(facts["epoch"]), int(facts["log_bytes"]), float(facts["seconds"]), json.loads(facts["fleet"])
         except FileNotFoundError:
             return None
-        except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
+        except (safetensors.SafetensorError, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
             raise damaged_run(self.path, f"{name} cannot be read ({error})") from error
         if facts.get("digest") != self.record["digest"]:
             raise damaged_run(self.path, f"{name} belongs to another configuration")
@@ -229,9 +274,9 @@ class Run:
             if arrays:
                 data = safetensors.numpy.save(arrays)
                 write_atomic(self.path / name, data)
-                hashes[name] = hashlib.sha256(data).hexdigest()
+                hashes[name] = sha256(data)
         done = {"status": "done", "result": dict(result), "timings": dict(timings), "files": hashes}
-        self.record = self.record | done
+        self.record = with_hash(self.record | done | {LOG_HASH: self._log_hash()})
         write_atomic(self.path / RECORD, record_json(self.record))
 
     def drop_checkpoints(self) -> None:
@@ -261,14 +306,14 @@ class Run:
             raise damaged_run(self.path, f"{name} is missing")
         with friendly_os_errors(path, "read"):
             data = path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != self.record["files"].get(name):
-            raise damaged_run(self.path, f"{name} is not the file that was written (its sha256 differs)")
+        if sha256(data) != self.record["files"].get(name):
+            raise changed_file(self.path, name)
         return safetensors.numpy.load(data)
 
 
 def create_run(path: Path, record: Mapping[str, Any]) -> Run:
     """Make a new run's folder with its record inside, in one atomic step; refuse a folder that exists."""
-    full = {"format": RUN_FORMAT, "status": "running", **record}
+    full = with_hash({"format": RUN_FORMAT, "status": "running", **record})
     with friendly_os_errors(path, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # Left by a process that was killed here.
@@ -312,6 +357,8 @@ def open_run(path: Path, without: Collection[str] = ()) -> Run:
         missing = [f"result.{key}" for key, kind in _RESULT.items() if not isinstance(result.get(key), kind)]
     if missing:
         raise damaged_run(path, f"{RECORD} lacks {', '.join(missing)}")
+    if SHA256 in record and record[SHA256] != document_hash(record):
+        raise changed_file(path, RECORD)
     gone = [name for name in record.get("files", ()) if name not in without and not (path / name).is_file()]
     if gone:
         raise damaged_run(path, f"{', '.join(gone)} is missing")
@@ -342,17 +389,19 @@ def find_runs(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{RECORD}") if not path.parent.name.startswith("."))
 
 
-def read_arrays(path: Path) -> Arrays:
-    try:
-        return safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise damaged_run(path.parent, f"{path.name} cannot be read ({error})") from error
-
-
 def damaged_run(path: Path, what: str) -> InputError:
     return InputError(
         f"The run at {path} is damaged: {what}. Nothing was changed. Move that folder away and train it again."
     )
+
+
+def changed_file(path: Path, name: str) -> InputError:
+    """The error for a file of the run at `path` that does not have its stored hash."""
+    return damaged_run(path, f"{name} is not the file that was written (its sha256 differs)")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def record_json(record: Mapping[str, Any]) -> bytes:

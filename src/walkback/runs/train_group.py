@@ -15,7 +15,7 @@ from walkback.core.errors import WalkbackError
 from walkback.core.jsonable import jsonable
 from walkback.data.dataset import Dataset
 from walkback.runs import store
-from walkback.runs.checkpoints import arrays_of, as_numpy, snapshot_of
+from walkback.runs.checkpoints import arrays_of, as_numpy, check_checkpoint, snapshot_of
 from walkback.runs.deadline import Deadline, TimeIsUpError
 from walkback.runs.gpu_queue import gpu_turn
 from walkback.training.driver import Driver, Trainer
@@ -52,10 +52,12 @@ def train_group(
             raise store.RunLockedError(
                 f"Another process has just trained {members[0].path}. Give the same command again."
             )
+        saved = _checkpoints(group, members, listener)
         driver = _driver(group, data, device)
-        saved = [run.rewind(group.done) for run in members]
-        spent = max((checkpoint.seconds for checkpoint in saved if checkpoint), default=0.0)
-        snapshots = [snapshot_of(checkpoint) for checkpoint in saved if checkpoint]
+        for run in members:
+            run.rewind(group.done)
+        spent = max((checkpoint.seconds for checkpoint in saved), default=0.0)
+        snapshots = [snapshot_of(checkpoint) for checkpoint in saved]
         if snapshots:
             driver.restore(snapshots)
         clock = _Clock(spent)
@@ -79,6 +81,21 @@ def train_group(
     finally:
         for run in members:
             run.unlock()
+
+
+def _checkpoints(group: FleetGroup, members: Sequence[store.Run], listener: ProgressListener) -> list[store.Checkpoint]:
+    """The members' checkpoints of the epoch to resume from, all checked before anything is changed."""
+    found = []
+    for resolved, run in zip(group.resolved_runs, members, strict=True):
+        if checkpoint := run.checkpoint(group.done):
+            check_checkpoint(run, checkpoint, resolved)
+            if not checkpoint.is_hashed:
+                listener.warned(
+                    f"{run.path} resumes from a checkpoint of walkback 0.8.1 or older, which has no content hash: "
+                    "its shapes were checked, its numbers were not."
+                )
+            found.append(checkpoint)
+    return found
 
 
 def _unseen(_driver: Driver, members: Sequence[store.Run]) -> list[dict[str, Any]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import math
+import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -18,17 +21,22 @@ from walkback.core.files import friendly_os_errors
 from walkback.core.settings import convert, hints_of, require_at_least
 from walkback.data.dataset import Dataset, DataSource
 from walkback.runs import store
+from walkback.runs.check_record import check_data, check_record
+from walkback.runs.checkpoints import check_checkpoint
 from walkback.runs.deadline import Deadline
 from walkback.runs.provenance import provenance
+from walkback.runs.stored_plan import PlannedGroup, forget, read_plan, store_plan
 from walkback.runs.train_group import common_epoch, train_group
 from walkback.training.driver import Driver
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.planning.fleet_plan import FleetGroup, halves, suitable_threads
-from walkback.training.planning.plan_fleets import plan_fleets
+from walkback.training.planning.plan_fleets import plan_fleets, settled_groups
 from walkback.training.resolved_run import ResolvedRun
 
 _NO_RUNS: Mapping[str, store.Run] = {}
-
+GPU_MEMORY_SHARE, CPU_MEMORY_SHARE = 0.5, 0.25
+"""Share of a device's memory that fleets are planned for. The memory of a fleet is estimated, and detectors need some
+beside it; on the CPU other programs do, too."""
 
 _EXPECTED = {
     "resume": "True or False",
@@ -36,6 +44,7 @@ _EXPECTED = {
     "max_seconds": "a number of seconds, or None",
     "checkpoint_seconds": "a number of seconds",
     "memory": "a number of bytes, or None",
+    "sharing": "a number of processes",
 }
 
 
@@ -56,7 +65,9 @@ class TrainOptions:
     checkpoint_seconds: float = 30.0
     """Save a checkpoint at the first epoch end after this many seconds."""
     memory: int | None = None
-    """Plan fleets that fit into this many bytes, even if more are free."""
+    """Plan fleets that fit into this many bytes, even if the device has more; a stored plan is cut again to fit."""
+    sharing: int = 1
+    """Number of processes that train on the device at once; fleets are planned for an equal share of its memory."""
     predict: bool = True
     """Time the device before planning, so that the plan can predict how long training takes."""
     command: tuple[str, ...] = ()
@@ -64,7 +75,7 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         hints = hints_of(TrainOptions)
-        for name in ("resume", "device", "driver", "max_seconds", "checkpoint_seconds", "memory", "predict"):
+        for name in ("resume", "device", "driver", "max_seconds", "checkpoint_seconds", "memory", "sharing", "predict"):
             value = getattr(self, name)
             if isinstance(value, str) and name not in ("device", "driver"):
                 raise InputError(f"{name} is the text {value!r}; expected {_EXPECTED[name]}.")
@@ -79,6 +90,7 @@ class TrainOptions:
         require_at_least(self.checkpoint_seconds, 0, "checkpoint_seconds")
         if self.memory is not None:
             require_at_least(self.memory, 1, "memory")
+        require_at_least(self.sharing, 1, "sharing")
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,7 @@ class Result:
 
 
 class ProgressListener:
-    """Progress callbacks; no-ops by default."""
+    """Progress callbacks; no-ops by default, except that a warning is a Python warning."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         """The plan is made; `steps` remain over all groups."""
@@ -122,6 +134,10 @@ class ProgressListener:
 
     def measuring(self, name: str, done: int, total: int) -> None:
         """The run `name` is measured next; `done` of `total` runs are measured."""
+
+    def warned(self, message: str) -> None:
+        """Something the user should know, such as that a file could not be checked."""
+        warnings.warn(message, stacklevel=2)
 
 
 class EpochObserver(Protocol):
@@ -154,31 +170,68 @@ def train_resolved(
     finished = [resolved for resolved in resolved_runs if (run := runs.get(resolved.name)) and run.is_done]
     if finished:
         listener.skipped([resolved.name for resolved in finished])
-    for resolved in finished:
-        runs[resolved.name].drop_checkpoints()  # Left by a kill after the last file was written.
+    drop_leftovers_of_finished([runs[resolved.name] for resolved in finished], options.out)
     todo = [resolved for resolved in resolved_runs if resolved not in finished]
     if todo:
         _train_all(todo, runs, options, listener, observer, deadline)
     return [result_of(resolved, options.out) for resolved in resolved_runs]
 
 
+def drop_leftovers_of_finished(runs: Sequence[store.Run], out: Path) -> None:
+    """Remove what a kill after the last file of these finished runs was written has left: checkpoints, plans."""
+    for run in runs:
+        run.drop_checkpoints()
+    forget(out, {run.name for run in runs})
+
+
 def plan_unfinished(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> list[FleetGroup]:
-    """The fleets of the runs that are not finished; a run that was begun stays in the fleet it was begun in."""
+    """The fleets of the runs that are not finished; a run that was planned earlier stays in its fleet. Nothing is
+    written."""
     runs = _existing(resolved_runs, options)
     todo = [resolved for resolved in resolved_runs if resolved.name not in runs or not runs[resolved.name].is_done]
-    return plan_runs(todo, options, runs)
+    return plan_runs(todo, options, runs, read_plan(options.out))
 
 
 def plan_runs(
-    resolved_runs: Sequence[ResolvedRun], options: TrainOptions, runs: Mapping[str, store.Run] = _NO_RUNS
+    resolved_runs: Sequence[ResolvedRun],
+    options: TrainOptions,
+    runs: Mapping[str, store.Run] = _NO_RUNS,
+    stored: Sequence[PlannedGroup] = (),
 ) -> list[FleetGroup]:
-    """The fleets for these runs on the chosen device; those in `runs` resume from their last checkpoint."""
+    """The fleets for these runs on the chosen device: as in the `stored` plan, and new ones for the other runs; those
+    in `runs` resume from their last checkpoint.
+
+    New fleets depend on counted work and on the size of the memory, not on timings or load: training in another fleet
+    gives other bits.
+    """
     device = choose_device(options.device)
-    free = free_memory(device)
-    memory = free if options.memory is None else min(free, options.memory)
-    earlier_fleets = _earlier_fleets(resolved_runs, runs)
-    groups = plan_fleets(resolved_runs, earlier_fleets, options.driver, device, memory, predict=options.predict)
+    budget = memory_budget(device) // options.sharing
+    memory = budget if options.memory is None else min(budget, options.memory)
+    groups = _stored_groups(stored, resolved_runs, options, device)
+    planned = {resolved.name for group in groups for resolved in group.resolved_runs}
+    others = [resolved for resolved in resolved_runs if resolved.name not in planned]
+    new = plan_fleets(others, _earlier_fleets(others, runs), options.driver, device, memory, predict=options.predict)
+    groups += [replace(group, is_settled=any(each.name in runs for each in group.resolved_runs)) for group in new]
+    order = {resolved.name: index for index, resolved in enumerate(resolved_runs)}
+    groups.sort(key=lambda group: order[group.resolved_runs[0].name])
     return [_resumed(group, runs) for group in groups]
+
+
+def _stored_groups(
+    stored: Sequence[PlannedGroup], resolved_runs: Sequence[ResolvedRun], options: TrainOptions, device: torch.device
+) -> list[FleetGroup]:
+    """The stored groups, with those of their runs that are asked for. Left out are groups that an option excludes:
+    another driver, or a memory limit they do not fit into."""
+    by_name = {resolved.name: resolved for resolved in resolved_runs}
+    asked = [planned.without(set(planned.names) - by_name.keys()) for planned in stored]
+    planned = [
+        (each.driver, [[by_name[name] for name in fleet] for fleet in each.fleets])
+        for each in asked
+        if each.fleets and options.driver in ("auto", each.driver)
+    ]
+    groups = settled_groups(planned, device, predict=options.predict)
+    limit = math.inf if options.memory is None else options.memory
+    return [group for group in groups if len(group.resolved_runs) == 1 or group.memory <= limit]
 
 
 def _resumed(group: FleetGroup, runs: Mapping[str, store.Run]) -> FleetGroup:
@@ -193,14 +246,15 @@ def choose_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device(name)
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes a fleet may use: half of what is free, since memory is estimated."""
+def memory_budget(device: torch.device) -> int:
+    """Bytes that fleets may use: a share of the device's whole memory; what is free depends on the load.
+
+    If that much is not free, a fleet that runs out of memory is halved.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0]) // 2
-    with suppress(OSError), Path("/proc/meminfo").open() as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 // 2
+        return int(torch.cuda.get_device_properties(device).total_memory * GPU_MEMORY_SHARE)
+    with suppress(AttributeError, ValueError, OSError):  # Not every system says how much memory it has.
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_MEMORY_SHARE)
     return 2 << 30
 
 
@@ -226,8 +280,7 @@ def _existing(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> di
         if not options.resume:
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
         run = store.open_run(path)
-        if run.record["digest"] != resolved.digest:
-            raise store.damaged_run(path, "its configuration is not the one its name stands for")
+        check_record(run, resolved)
         found[resolved.name] = run
     return found
 
@@ -243,9 +296,15 @@ def _train_all(
     # Data comes first: where it is missing or damaged, nothing has been created yet.
     sources = {resolved.source for resolved in todo}
     data: dict[DataSource, Dataset] = {source: source.load(options.data_root) for source in sources}
-    groups = plan_runs(todo, options, runs)
+    begun = [(runs[resolved.name], resolved) for resolved in todo if resolved.name in runs]
+    for run, resolved in begun:
+        check_data(run, data[resolved.source])
+        for checkpoint in run.checkpoints():
+            check_checkpoint(run, checkpoint, resolved)
+    groups = plan_runs(todo, options, runs, read_plan(options.out))
     with friendly_os_errors(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
+    store_plan(options.out, groups)
     listener.planned(groups, sum(group.steps_left for group in groups))
     waiting = deque(groups)
     while waiting:
@@ -257,9 +316,11 @@ def _train_all(
             listener.resumed(group, group.done)
         source = data[group.resolved_runs[0].source]
         if _fits(group, partial(_train_group, group, runs, source, options, listener, observer, deadline)):
+            forget(options.out, {each.name for each in group.resolved_runs if runs[each.name].is_done})
             continue
         # Its models resume from their last checkpoint, in smaller fleets.
         parts = [_resumed(part, runs) for part in halves(group)]
+        store_plan(options.out, parts)
         listener.backed_off(group, parts, sum(part.steps_left for part in parts) - group.steps_left)
         waiting.extendleft(reversed(parts))
 

@@ -1,4 +1,4 @@
-"""Read the training options of a job, and turn out-of-memory events into notes of its report."""
+"""Read the training options of a job, and turn warnings and out-of-memory events into notes of its report."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ def options_of(job: dict[str, Any]) -> TrainOptions:
 
 
 class NotingListener(ProgressListener):
-    """Calls `note` with a text when a fleet did not fit into the memory and was split."""
+    """Calls `note` with each warning, and with a text when a fleet did not fit into the memory and was split."""
 
     def __init__(self, note: Callable[[str], None]):
         self._note = note
 
     def backed_off(self, group: FleetGroup, parts: Sequence[FleetGroup], steps: int) -> None:
         self._note(back_off_text(group, parts))
+
+    def warned(self, message: str) -> None:
+        self._note(message)

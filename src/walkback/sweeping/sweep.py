@@ -14,11 +14,12 @@ from walkback.auditing.audit import with_baselines
 from walkback.core.files import friendly_os_errors
 from walkback.runs.deadline import NO_DEADLINE, Deadline
 from walkback.runs.store import open_run
+from walkback.runs.stored_plan import store_plan
 from walkback.runs.train_runs import (
     Result,
     TrainOptions,
     choose_device,
-    free_memory,
+    drop_leftovers_of_finished,
     plan_unfinished,
     refuse_duplicates,
     result_of,
@@ -91,7 +92,7 @@ def jobs_of(
     resolved_runs: Sequence[ResolvedRun], options: TrainOptions, at_once: int | None = None
 ) -> list[FleetGroup]:
     """The fleets that are not finished, each a job. Long ones are split so that `at_once` CPU workers end together."""
-    # Workers on other machines may have a GPU even if this one has none; they plan again with their own memory.
+    # Workers on other machines may have a GPU even if this one has none; they follow this plan.
     is_remote_gpu = options.device == "cuda" and not torch.cuda.is_available()
     groups = plan_unfinished(
         resolved_runs, replace(options, resume=True, device="cpu" if is_remote_gpu else options.device)
@@ -100,13 +101,7 @@ def jobs_of(
         return shortest_compile_first(groups)
     if at_once is None:
         return groups
-    return split_long_fleets(groups, at_once, is_started=lambda resolved: (options.out / resolved.name).exists())
-
-
-def shared_memory(options: TrainOptions, at_once: int) -> TrainOptions:
-    """The options with 1 / `at_once` of this machine's free memory, for workers that run on it at the same time."""
-    share = free_memory(choose_device(options.device)) // at_once
-    return replace(options, memory=share if options.memory is None else min(share, options.memory))
+    return split_long_fleets(groups, at_once)
 
 
 def run_sweep(
@@ -122,19 +117,20 @@ def run_sweep(
         listener.planned(groups, len(resolved_runs) - sum(len(group.resolved_runs) for group in groups))
         with friendly_os_errors(options.out, "create"):
             options.out.mkdir(parents=True, exist_ok=True)
+        store_plan(options.out, groups)
         jobs = [job_json(group, options) for group in groups]
         failures = Scheduler(groups, jobs, executor, listener).run(at_once or len(groups))
     finally:
         executor.close()
-    _remove_leftover_checkpoints(resolved_runs, options)
+    _drop_leftovers(resolved_runs, options)
     return SweepResult(tuple(result_of(resolved, options.out) for resolved in resolved_runs), tuple(failures))
 
 
-def _remove_leftover_checkpoints(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> None:
-    """Remove checkpoints of finished runs, left by a process that was killed after writing the last file."""
-    for path in (options.out / resolved.name for resolved in resolved_runs):
-        if path.exists() and (run := open_run(path)).is_done:
-            run.drop_checkpoints()
+def _drop_leftovers(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> None:
+    """Remove what workers that were killed after the last file of a run was written have left."""
+    paths = [options.out / resolved.name for resolved in resolved_runs]
+    runs = [open_run(path) for path in paths if path.exists()]
+    drop_leftovers_of_finished([run for run in runs if run.is_done], options.out)
 
 
 class Scheduler:

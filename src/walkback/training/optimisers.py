@@ -20,6 +20,10 @@ def cosine_tensor(lr: float, done: Tensor, total: int) -> Tensor:
     return lr * 0.5 * (1 + torch.cos(math.pi * done / total))
 
 
+MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
+"""The running means of gradient and squared gradient: our names and torch's."""
+
+
 class AdamW:
     """torch's fused AdamW, with its moments accessible by leaf name so that a checkpoint can store them.
 
@@ -50,12 +54,11 @@ class AdamW:
 
     def moments(self) -> Leaves:
         """The running means of gradient and squared gradient: `first.<leaf>`, `second.<leaf>`."""
-        found = {}
-        for name, leaf in self._leaves.items():
-            state = self._optimiser.state[leaf]
-            found[f"first.{name}"] = state["exp_avg"]
-            found[f"second.{name}"] = state["exp_avg_sq"]
-        return found
+        return {
+            f"{moment}.{name}": self._optimiser.state[leaf][key]
+            for name, leaf in self._leaves.items()
+            for moment, key in MOMENTS.items()
+        }
 
     def set_count(self, steps: int) -> None:
         """Set the number of steps done, which AdamW's bias correction depends on."""

@@ -90,8 +90,7 @@ def _resolve_runs(options: BenchOptions, source: Tensors) -> list[ResolvedRun]:
 
 def _plan(resolved_runs: Sequence[ResolvedRun], device: torch.device, processes: int) -> list[FleetGroup]:
     """The fleets of these runs, where `processes` processes share the memory."""
-    memory = training.free_memory(device) // processes
-    options = training.TrainOptions(Path(), device="cuda" if device.type == "cuda" else "cpu", memory=memory)
+    options = training.TrainOptions(Path(), device="cuda" if device.type == "cuda" else "cpu", sharing=processes)
     return training.plan_runs(resolved_runs, options)
 
 

@@ -23,6 +23,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.runs.train_runs import TrainOptions, choose_device
     from walkback.sweeping.executor import worker_threads
     from walkback.sweeping.grid_file import read_grid
-    from walkback.sweeping.sweep import jobs_of, run_sweep, runs_of_grid, shared_memory
+    from walkback.sweeping.sweep import jobs_of, run_sweep, runs_of_grid
     from walkback.training.planning.load_balance import ONE_WORKER, Workers
 
     resolved_runs = runs_of_grid(read_grid(args.grid))
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.executor == "local":
         gpus = _gpus(choose_device(options.device))
         at_once = at_once or gpus or max(1, cores() // worker_threads())
-        options = shared_memory(options, -(-at_once // max(gpus, 1)))
+        options = replace(options, sharing=-(-at_once // max(gpus, 1)))
         workers = Workers(at_once, in_turns=gpus == 1)
     if args.dry_run:
         return _dry_run(jobs_of(resolved_runs, options, at_once), args.json, workers)

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from walkback.training.driver import set_exact_arithmetic
 from walkback.training.gpu.cuda_graph import capture, synchronize
-from walkback.training.gpu.graph_program import BANDWIDTH, LAUNCH_SECONDS, compiling_seconds, worth_compiling
+from walkback.training.gpu.graph_program import (
+    BANDWIDTH,
+    CONVOLUTION_FLOPS_PER_SECOND,
+    LAUNCH_SECONDS,
+    SAVED_SHARE,
+    compiling_seconds,
+    worth_compiling,
+)
 from walkback.training.gpu.split_matmul import matmul_in_parts, split_count, split_count_for
 from walkback.training.out_of_memory import is_out_of_memory
 from walkback.training.planning.flop_count import MatmulShape, StepCost, TensorLayout
@@ -84,7 +91,11 @@ class CostModel:
         fused = winograd + update + FUSED_TRAFFIC * traffic + FUSED_KERNELS * cost.small_operations * LAUNCH_SECONDS
         convolutions = sum(times for _, times in convolved)
         operations = round(UNFUSED_KERNELS * cost.small_operations) + matmul_count
-        if not worth_compiling(steps * (plain - fused), operations, convolutions):
+        # Counted as `graph_program.compiling_pays` counts it, which decides when the fleet is trained.
+        slow = sum(times * models * _convolution_flops(matmul) for matmul, times in convolved)
+        small = cost.small_operations * LAUNCH_SECONDS + 2 * models * cost.small_bytes / BANDWIDTH
+        saved = SAVED_SHARE * (UNFUSED_KERNELS * small + slow / CONVOLUTION_FLOPS_PER_SECOND)
+        if not worth_compiling(steps * saved, operations, convolutions):
             return Estimate(start, with_evaluation * plain)
         return Estimate(start + compiling_seconds(operations, convolutions), with_evaluation * fused)
 
@@ -140,6 +151,13 @@ def _as_winograd(matmul: MatmulShape) -> bool:
     """Whether a compiled step computes this convolution or its backward pass by Winograd's 16 matmuls."""
     is_3x3 = matmul.kind != "matmul" and matmul.operands[-1].shape[-2:] == (3, 3)
     return is_3x3 and matmul.stride == matmul.padding == 1
+
+
+def _convolution_flops(matmul: MatmulShape) -> int:
+    """FLOP count of a convolution or its backward pass by the direct algorithm, for one model."""
+    batch, _, height, width = matmul.operands[0].shape
+    passes = 1 if matmul.kind == "convolution" else sum(matmul.wanted)
+    return passes * 2 * math.prod(matmul.operands[-1].shape) * batch * height * width
 
 
 def _winograd_matmuls(matmul: MatmulShape, models: int) -> list[MatmulShape]:

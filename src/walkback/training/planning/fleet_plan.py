@@ -35,6 +35,11 @@ class FleetGroup:
     """Number of models in each fleet, if there are several fleets."""
     done: int = 0
     """Epochs already trained."""
+    work: float = 0.0
+    """Counted work of the epochs left, in seconds of a nominal CPU core. Fleets are split and shared by it: it does not
+    depend on the machine's load, as `seconds` does."""
+    is_settled: bool = False
+    """Whether its runs were begun or planned by an earlier process: then it is not split to balance the load."""
 
     @property
     def epochs_left(self) -> int:
@@ -47,7 +52,8 @@ class FleetGroup:
     def resumed_from(self, epoch: int) -> FleetGroup:
         """The same group with `epoch` epochs done, and the predicted time of the rest."""
         share = (self.resolved_runs[0].config.epochs - epoch) / self.epochs_left if self.epochs_left else 0.0
-        return replace(self, done=epoch, seconds=self.compile_seconds + share * (self.seconds - self.compile_seconds))
+        seconds = self.compile_seconds + share * (self.seconds - self.compile_seconds)
+        return replace(self, done=epoch, seconds=seconds, work=share * self.work)
 
     @property
     def fleets(self) -> list[tuple[ResolvedRun, ...]]:
@@ -95,6 +101,7 @@ def _part(group: FleetGroup, members: tuple[ResolvedRun, ...], sizes: tuple[int,
         flops=flops,
         compile_seconds=compile_seconds,
         sizes=sizes,
+        work=share * group.work,
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walkback.training.planning.fleet_plan import FleetGroup, halves
-from walkback.training.resolved_run import ResolvedRun
 
-MIN_EXCESS_SECONDS = 5.0
-"""Seconds by which the longest share must exceed the mean one before fleets are split for it."""
+MIN_EXCESS = 5.0
+"""Work by which the largest share must exceed the mean one before fleets are split for it."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +42,32 @@ def shortest_compile_first(groups: Sequence[FleetGroup]) -> list[FleetGroup]:
 
 
 def split_evenly(groups: Sequence[FleetGroup], workers: int) -> list[list[FleetGroup]]:
-    """Each worker's groups, with about equal total time: longest first, each to the worker with the least work."""
+    """Each worker's groups, with about equal work: largest first, each to the worker with the least work."""
     shares: list[list[FleetGroup]] = [[] for _ in range(workers)]
-    for group in sorted(groups, key=lambda group: -group.seconds):
-        min(shares, key=_total_seconds).append(group)
+    for group in sorted(groups, key=lambda group: -group.work):
+        min(shares, key=_total_work).append(group)
     return [share for share in shares if share]
 
 
-def split_long_fleets(
-    groups: Sequence[FleetGroup], workers: int, is_started: Callable[[ResolvedRun], bool] = lambda _: False
-) -> list[FleetGroup]:
+def split_long_fleets(groups: Sequence[FleetGroup], workers: int) -> list[FleetGroup]:
     """The same models in fleets that can be distributed evenly, so that no core waits for the last one.
 
-    Long fleets are split in half, and the longest come first. Fleets with a run for which `is_started` holds are not
-    split: such runs resume in the fleet they were started in.
+    Fleets with much work are split in half, and those with most work come first. Settled ones are not split. Only
+    counted work decides: the same runs are split alike on a busy machine.
     """
-    found, mean_seconds = list(groups), _total_seconds(groups) / workers
+    found, mean = list(groups), _total_work(groups) / workers
     while found:
-        longest = max(split_evenly(found, workers), key=_total_seconds)
-        splittable = [
-            group for group in longest if len(group.resolved_runs) > 1 and not any(map(is_started, group.resolved_runs))
-        ]
-        if not splittable or _total_seconds(longest) <= max(1.1 * mean_seconds, mean_seconds + MIN_EXCESS_SECONDS):
+        largest = max(split_evenly(found, workers), key=_total_work)
+        splittable = [group for group in largest if len(group.resolved_runs) > 1 and not group.is_settled]
+        if not splittable or _total_work(largest) <= max(1.1 * mean, mean + MIN_EXCESS):
             break
         found.remove(splittable[0])
-        found = sorted([*found, *halves(splittable[0])], key=lambda group: -group.seconds)
+        found = sorted([*found, *halves(splittable[0])], key=lambda group: -group.work)
     return found
+
+
+def _total_work(groups: Sequence[FleetGroup]) -> float:
+    return sum(group.work for group in groups)
 
 
 def _total_seconds(groups: Sequence[FleetGroup]) -> float:

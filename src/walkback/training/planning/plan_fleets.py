@@ -1,23 +1,25 @@
 """Groups runs into fleets and predicts their time and memory.
 
 Runs with the same fleet key share a fleet; if they do not fit into memory together, they are split into several fleets.
-On a GPU small fleets are trained concurrently. The predictions come from counting a step's operations and timing them
-on the device.
+On a GPU small fleets are trained concurrently. What decides is counted: the operations and bytes of a step. Timing them
+on the device only predicts seconds, so that the same runs form the same fleets whatever else the machine does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 import torch
 
-from walkback.training.planning.cost_model import CostModel, Estimate
+from walkback.training.planning.cost_model import ADAMW_PASSES, EAGER_LAUNCH, UNFUSED_KERNELS, CostModel, Estimate
 from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.flop_count import StepCost, count_step
 from walkback.training.resolved_run import ResolvedRun
 
 T = TypeVar("T")
+DriverName = Literal["single", "fleet"]
 
 LARGE_MATMUL = 2e8
 """Mean FLOP count of a step's matmuls from which frozen baselines get fleets of their own: that saves the gradients of
@@ -28,6 +30,8 @@ MAX_CONCURRENT = {"cpu": 1, "cuda": 6}
 """The largest number of small fleets that are trained concurrently."""
 LARGE_FLEET = 3e10
 """FLOP count of a fleet's step from which the fleet keeps a GPU busy by itself."""
+NOMINAL_FLOPS, NOMINAL_BANDWIDTH = 3e10, 1e10
+"""FLOPs and bytes per second of the nominal CPU core in whose seconds work is counted."""
 CONTENTION = 0.45
 """Share of its own time by which a small fleet delays concurrent ones (on an H200 0.4 to 0.55 for ResMLPs, 0.15 for
 tiny ones)."""
@@ -48,7 +52,7 @@ def plan_fleets(
     a run resumes from. Without `predict` nothing is timed and all seconds are 0: on a GPU, timing slows down other
     processes that train there.
     """
-    cost_model = CostModel.of(device) if predict else None
+    cost_model = CostModel.of(device) if predict and resolved_runs else None
     single = driver == "single"
     costs: dict[Hashable, StepCost] = {}
     fleet_members: dict[tuple[Hashable, Hashable, bool], list[ResolvedRun]] = {}
@@ -63,7 +67,7 @@ def plan_fleets(
         cost = count_step(members[0], frozen_apart=True) if separate else costs[fleet_key]
         most = 1 if single else max(1, memory // _memory(cost, 1))
         for chunk in _even_chunks(members, most):
-            group = _group(chunk, cost, cost_model, single)
+            group = _group(chunk, cost, cost_model, "single" if single else "fleet")
             first = chunk[0]
             is_large = single or group.flops >= LARGE_FLEET
             # Concurrent fleets take the same number of steps on the same data.
@@ -71,6 +75,27 @@ def plan_fleets(
             concurrent.setdefault(concurrent_key, []).append(group)
     most = MAX_CONCURRENT[device.type]
     return [group for fleets in concurrent.values() for group in _group_concurrent(fleets, most, memory)]
+
+
+def settled_groups(
+    planned: Sequence[tuple[DriverName, Sequence[Sequence[ResolvedRun]]]], device: torch.device, *, predict: bool = True
+) -> list[FleetGroup]:
+    """The groups of an earlier plan, each a driver and its fleets, with their costs."""
+    cost_model = CostModel.of(device) if predict and planned else None
+    costs: dict[Hashable, StepCost] = {}
+    found = []
+    for driver, fleets in planned:
+        groups = []
+        for members in fleets:
+            is_frozen = all(resolved.shared_options.shell != "none" for resolved in members)
+            key = (members[0].fleet_key(), is_frozen)
+            if key not in costs:
+                costs[key] = count_step(members[0])
+                if is_frozen and costs[key].mean_matmul_flops >= LARGE_MATMUL:
+                    costs[key] = count_step(members[0], frozen_apart=True)
+            groups.append(_group(members, costs[key], cost_model, driver))
+        found.append(replace(_concurrent_group(groups), is_settled=True))
+    return found
 
 
 def _group_concurrent(fleets: list[FleetGroup], most: int, memory: int) -> list[FleetGroup]:
@@ -93,16 +118,31 @@ def _concurrent_group(groups: Sequence[FleetGroup]) -> FleetGroup:
         flops=sum(group.flops for group in groups),
         compile_seconds=compile_seconds,
         sizes=tuple(len(group.resolved_runs) for group in groups),
+        work=sum(group.work for group in groups),
     )
 
 
-def _group(members: list[ResolvedRun], cost: StepCost, cost_model: CostModel | None, single: bool) -> FleetGroup:
+def _group(
+    members: Sequence[ResolvedRun], cost: StepCost, cost_model: CostModel | None, driver: DriverName
+) -> FleetGroup:
     steps = members[0].config.epochs * members[0].steps_per_epoch
     estimate = cost_model.estimate(cost, len(members), steps) if cost_model else Estimate(0.0, 0.0)
-    kind: Literal["single", "fleet"] = "single" if single else "fleet"
-    memory, flops = _memory(cost, len(members)), len(members) * cost.flops
-    seconds = estimate.compile_seconds + estimate.step_seconds
-    return FleetGroup(tuple(members), kind, seconds, memory, flops, estimate.compile_seconds)
+    return FleetGroup(
+        resolved_runs=tuple(members),
+        driver=driver,
+        seconds=estimate.compile_seconds + estimate.step_seconds,
+        memory=_memory(cost, len(members)),
+        flops=len(members) * cost.flops,
+        compile_seconds=estimate.compile_seconds,
+        work=_work(cost, len(members), steps),
+    )
+
+
+def _work(cost: StepCost, models: int, steps: int) -> float:
+    """Seconds of a nominal CPU core for `steps` steps; the same parts as in `CostModel.estimate`, counted only."""
+    moved = ADAMW_PASSES["cpu"] * cost.leaf_bytes + 2 * UNFUSED_KERNELS * cost.small_bytes
+    of_a_model = cost.flops / NOMINAL_FLOPS + moved / NOMINAL_BANDWIDTH
+    return steps * (models * of_a_model + UNFUSED_KERNELS * cost.small_operations * EAGER_LAUNCH)
 
 
 def _memory(cost: StepCost, models: int) -> int:

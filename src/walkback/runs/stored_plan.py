@@ -1,0 +1,129 @@
+"""The plan of a folder's unfinished runs: which runs form which fleet, and with which driver.
+
+Training in another fleet gives other bits, so a plan is made once and followed by every later process: resumed
+trainings, workers of sweeps, studies. `plan.json` exists while there are unfinished runs; several grids may share it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from walkback.core.content_hash import SHA256, document_hash, with_hash
+from walkback.core.errors import InputError
+from walkback.core.files import drop_leftovers, flush, friendly_os_errors, write_atomic
+from walkback.training.planning.fleet_plan import FleetGroup
+
+PLAN = "plan.json"
+PLAN_FORMAT = 1
+PLAN_LOCK = ".plan.lock"
+"""Locked while the plan is changed; a file of its own, because the plan is replaced."""
+
+
+@dataclass(frozen=True, order=True)
+class PlannedGroup:
+    """Runs that are trained together, by name: one fleet, or several concurrent fleets."""
+
+    fleets: tuple[tuple[str, ...], ...]
+    driver: Literal["single", "fleet"]
+
+    @staticmethod
+    def of(group: FleetGroup) -> PlannedGroup:
+        return PlannedGroup(tuple(tuple(run.name for run in fleet) for fleet in group.fleets), group.driver)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for fleet in self.fleets for name in fleet]
+
+    def without(self, names: Collection[str]) -> PlannedGroup:
+        left = (tuple(name for name in fleet if name not in names) for fleet in self.fleets)
+        return PlannedGroup(tuple(fleet for fleet in left if fleet), self.driver)
+
+
+def read_plan(out: Path) -> list[PlannedGroup]:
+    """The stored plan, checked; empty where there is none."""
+    path = out / PLAN
+    if not path.is_file():
+        return []
+    with friendly_os_errors(path, "read"):
+        data = path.read_bytes()
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it cannot be read ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != PLAN_FORMAT:
+        raise _damaged(path, f"it is not a plan of format {PLAN_FORMAT}")
+    if document.get(SHA256) != document_hash(document):
+        raise _damaged(path, "it is not the file that was written (its sha256 differs)")
+    try:
+        return [_group(entry) for entry in document["groups"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, f"it has no groups of fleets ({type(error).__name__}: {error})") from error
+
+
+def store_plan(out: Path, groups: Sequence[FleetGroup]) -> None:
+    """Store these groups; their runs leave the groups that they were in before."""
+    new = [PlannedGroup.of(group) for group in groups]
+    _replace(out, {name for group in new for name in group.names}, new)
+
+
+def forget(out: Path, names: Collection[str]) -> None:
+    """Remove finished runs from the plan."""
+    if (out / PLAN).exists():
+        _replace(out, names, [])
+
+
+def _replace(out: Path, names: Collection[str], new: Sequence[PlannedGroup]) -> None:
+    path = out / PLAN
+    with friendly_os_errors(path, "lock"), _locked(out):
+        earlier = read_plan(out)
+        others = (group.without(names) for group in earlier)
+        # In one order, so that the same plan is the same file, whoever wrote it.
+        groups = sorted([*(group for group in others if group.fleets), *new])
+        drop_leftovers(path)
+        if groups and groups != earlier:
+            entries = [{"driver": group.driver, "fleets": group.fleets} for group in groups]
+            document = with_hash({"format": PLAN_FORMAT, "groups": entries})
+            write_atomic(path, (json.dumps(document, indent=1) + "\n").encode())
+        elif not groups:
+            path.unlink(missing_ok=True)
+            flush(out)
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Wait until no other process changes the plan, and keep others from changing it inside the block."""
+    path = out / PLAN_LOCK
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # The process before us may have removed the file with the last run; then others would lock a new one.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                try:
+                    yield
+                finally:
+                    if not (out / PLAN).exists():
+                        path.unlink(missing_ok=True)
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _group(entry: dict[str, Any]) -> PlannedGroup:
+    if entry["driver"] not in ("single", "fleet"):
+        raise ValueError(f"the driver {entry['driver']!r}")
+    return PlannedGroup(tuple(tuple(fleet) for fleet in entry["fleets"]), entry["driver"])
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    return InputError(
+        f"The plan {path} is damaged: {what}. Nothing was changed. Move it away to plan the unfinished runs anew; "
+        "those with a checkpoint stay in their fleets."
+    )
