@@ -204,6 +204,8 @@ def diagnose(
     exact: Sequence[int] = (),
     labels: Sequence[str] | None = None,
     null_space: Literal["features", "all"] | None = None,
+    initial: nn.Module | Mapping[str, Any] | None = None,
+    train_batches: Iterable[Any] | None = None,
     blocks: Any = "auto",
     pool: Literal["auto", "cls", "mean", "all"] = "auto",
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
@@ -224,7 +226,8 @@ def diagnose(
     asymptotic, fitted, signs or none). `fresh(generator)` returns a credit function with freshly drawn feedback, for
     the null; `null_space` says whether the feedback mixes the features of each token or position, or the whole state.
     `update(model, batch)` runs the backward passes of one training step and leaves gradients in `.grad` (or returns
-    them by name); without it the model's own backward pass is used.
+    them by name); without it the model's own backward pass is used. `initial` is the model before training, or its
+    state_dict: each block is reset to it in turn; `train_batches` are training samples for linear probes of the states.
     """
     from walkback.auditing.diagnose_model import diagnose_model, measure_options
     from walkback.judge.options import JudgeOptions
@@ -241,7 +244,7 @@ def diagnose(
         step_fn=step_fn,
         options=measure_options(
             credit=credit, reference=reference, fresh=fresh, update=update, exact=exact, labels=labels,
-            null_space=null_space, pool=pool,
+            null_space=null_space, pool=pool, initial=initial, train_batches=train_batches,
         ),
     )  # fmt: skip
 

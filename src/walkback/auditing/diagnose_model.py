@@ -13,7 +13,7 @@ from walkback.judge.layers import LayerLabel
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.measure.discovery import Blocks, subject_of, unwrap
-from walkback.measure.inputs import regroup
+from walkback.measure.inputs import joined_samples, regroup
 from walkback.measure.module_subject import ModuleSubject, StepFn, UpdateFunction
 from walkback.measure.preconditions import require_measurable
 from walkback.measure.restore import measurement_mode
@@ -52,6 +52,8 @@ def measure_options(
     *,
     exact: Sequence[int] = (),
     labels: Sequence[str] | None = None,
+    initial: nn.Module | Mapping[str, Any] | None = None,
+    train_batches: Iterable[Any] | None = None,
     **given: Any,
 ) -> MeasureOptions:
     """The options of a user's call, refused if they are not of the expected kind."""
@@ -68,7 +70,16 @@ def measure_options(
     for label in labels or ():
         if label not in known:
             raise unknown("label", label, known)
-    return MeasureOptions(labels=labels, exact=tuple(exact), **given)
+    weights = initial.state_dict() if isinstance(initial, nn.Module) else initial
+    if not (weights is None or isinstance(weights, Mapping)):
+        raise InputError(f"initial is a {type(initial).__name__}; expected a model before training, or its state_dict.")
+    train = None
+    if train_batches is not None:
+        x, y = joined_samples(train_batches)
+        if y is None:
+            raise InputError("train_batches have no labels; expected (x, y) pairs.")
+        train = x, y
+    return MeasureOptions(labels=labels, exact=tuple(exact), initial=weights, train=train, **given)
 
 
 def update_alignment(

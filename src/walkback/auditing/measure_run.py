@@ -14,7 +14,7 @@ from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.data.dataset import Dataset, DataSource
-from walkback.data.feed import TestSet
+from walkback.data.feed import Normalise, TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import MeasureOptions, measure
@@ -27,6 +27,8 @@ from walkback.training.resolved_run import ResolvedRun, resolve
 
 EVALUATION_SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
+PROBE_SAMPLES = 16 * GROUP
+"""Training samples that probes are fitted on."""
 FUNCTIONAL_SAMPLES = 4 * GROUP
 """The same for finite steps, which take well over a hundred forward passes per sample and layer."""
 
@@ -77,7 +79,8 @@ class RunMeasurer:
         credit: none is made up."""
         first = resolved.params()
         params, state = self._weights(run, resolved, first)
-        taken = measure_network(resolved, params, state, self._tests(run, resolved))
+        training = self._training_samples(run, resolved)
+        taken = measure_network(resolved, params, state, self._tests(run, resolved), first, training)
         arrays = {**taken.arrays, **_weight_change(first, params), "test_correct": self._right(run, resolved, params)}
         return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
 
@@ -116,15 +119,38 @@ class RunMeasurer:
         right: Array = torch.cat(found).cpu().numpy().astype(np.float64)
         return right
 
+    def _training_samples(self, run: store.Run, resolved: ResolvedRun) -> tuple[Tensor, Tensor]:
+        """The first training samples, as a probe sees them."""
+        data = self.data(run, resolved)
+        normalise = Normalise(data, resolved.dtype, self.device)
+        return normalise(data.train_x[:PROBE_SAMPLES].to(self.device)), data.train_y[:PROBE_SAMPLES].to(self.device)
+
     def _tests(self, run: store.Run, resolved: ResolvedRun) -> TestSet:
         return TestSet(self.data(run, resolved), resolved.dtype, self.device)
 
 
-def measure_network(resolved: ResolvedRun, params: Leaves, state: Leaves | None, tests: TestSet) -> Measurements:
-    """Measure a network on the first test samples: with its rule, or without it if the rule's state is None."""
+def measure_network(
+    resolved: ResolvedRun,
+    params: Leaves,
+    state: Leaves | None,
+    tests: TestSet,
+    initial: Leaves | None = None,
+    training: tuple[Tensor, Tensor] | None = None,
+) -> Measurements:
+    """Measure a network on the first test samples: with its rule, or without it if the rule's state is None.
+
+    With its `initial` parameters, blocks are reset to them and skipped; with `training` samples, probes are fitted.
+    """
     subject, labels = _subject(resolved, params, state)
     samples = regroup(_first(tests.batches(), EVALUATION_SAMPLES), distinct=True)
-    return measure(subject, samples, MeasureOptions(labels=labels, site=resolved.shared_options.site))
+    options = MeasureOptions(
+        labels=labels,
+        site=resolved.shared_options.site,
+        initial=initial,
+        train=training,
+        lesions=initial is not None,
+    )
+    return measure(subject, samples, options)
 
 
 def _weight_change(first: Leaves, last: Leaves) -> dict[str, Array]:

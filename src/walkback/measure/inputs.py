@@ -89,9 +89,23 @@ def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
     samples, since groups are compared with each other as independent ones. `distinct` says that the samples are known
     to be different rows of one data set, so that equal rows are allowed.
     """
+    x, y = joined_samples(batches)
+    count = _length(x)
+    _require_enough(count)
+    _require_finite(x if y is None else (x, y))
+    if not distinct:
+        _require_distinct(x, y)
+    starts = range(0, count, GROUP)
+    return Groups([(_group_from(x, start), None if y is None else _group_from(y, start)) for start in starts])
+
+
+def joined_samples(batches: Iterable[Any]) -> SampleGroup:
+    """All samples in order as one batch; refused if they do not fit together."""
     pairs = [_pair(batch) for batch in batches]
     if not pairs:
         raise InputError(f"No evaluation batches were given. Give at least {WANTED_GROUPS} groups of {GROUP} samples.")
+    for pair in pairs:
+        map_tensors(_require_dense, pair)
     try:
         for index, (x, _) in enumerate(pairs):
             if _length(x) == 0:
@@ -100,15 +114,21 @@ def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
         y = None if pairs[0][1] is None else torch.cat([torch.as_tensor(y) for _, y in pairs])
     except (RuntimeError, TypeError, KeyError, IndexError) as error:
         raise InputError(f"The evaluation batches do not fit together: {error}. Give samples of one shape.") from error
-    count = _length(x)
-    if y is not None and len(y) != count:
-        raise InputError(f"The evaluation batches hold {count} samples but {len(y)} labels.")
-    _require_enough(count)
-    _require_finite(x if y is None else (x, y))
-    if not distinct:
-        _require_distinct(x, y)
-    starts = range(0, count, GROUP)
-    return Groups([(_group_from(x, start), None if y is None else _group_from(y, start)) for start in starts])
+    if y is not None and len(y) != _length(x):
+        raise InputError(f"The evaluation batches hold {_length(x)} samples but {len(y)} labels.")
+    return x, y
+
+
+def _require_dense(leaf: Tensor) -> Tensor:
+    """The tensor itself; refused if it holds no numbers, or not as a dense array."""
+    if leaf.is_meta:
+        raise InputError("The evaluation batches are on the meta device and hold no numbers. Give real samples.")
+    kinds = {"quantised": leaf.is_quantized, "nested": leaf.is_nested, "sparse": leaf.layout != torch.strided}
+    kind = next((name for name, is_so in kinds.items() if is_so), None)
+    if kind is not None:
+        advice = {"quantised": "x.dequantize()", "nested": "x.to_padded_tensor(0)", "sparse": "x.to_dense()"}[kind]
+        raise InputError(f"The evaluation batches hold {kind} tensors; expected dense ones. Give {advice}.")
+    return leaf
 
 
 def _require_enough(count: int) -> None:

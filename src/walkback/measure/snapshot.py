@@ -92,6 +92,8 @@ class MeasureOptions:
     """What a random rotation of the credit mixes; None: what the rule's feedback mixes, or the features."""
     initial: Mapping[str, Tensor] | None = None
     """The parameters before training, by name: blocks are reset to them, and probes compared with them."""
+    lesions: bool = True
+    """Whether blocks are skipped, reset and cut off."""
     train: tuple[Any, Tensor] | None = None
     """Training samples that probes are fitted on."""
     pool: Pool = "auto"
@@ -117,10 +119,10 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
         measured.append(measurer.measure(x, y, measured[0].pool if measured else options.pool, first=not measured))
     arrays = _to_arrays(measured, options.site, measurer.space)
     arrays |= _check(subject64, groups, measured[0], options)
+    if options.lesions and options.replay:
+        arrays |= measure_lesions(subject, groups, options.initial)
     if options.replay:
-        arrays |= measure_lesions(subject, groups, options.initial) | _probes(
-            subject, groups, measured[0].pool, options
-        )
+        arrays |= _probes(subject, groups, measured[0].pool, options)
     problems = _discontinuities(subject, groups) if options.replay and options.reference is None else []
     full = sum(len(g.frozen_pass.losses) == GROUP for g in measured)
     facts = {
