@@ -14,6 +14,7 @@ from walkback.core.errors import InputError
 from walkback.credit import RULES
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import transport
+from walkback.credit.rules import ep
 from walkback.credit.trace import one_hot, trace
 from walkback.nets.network import part, plain_linear
 
@@ -177,6 +178,32 @@ def test_the_step_is_halved_for_the_sample_whose_energy_rises_and_for_no_other()
     for both, rest, first in zip(credits, alone, stiff, strict=True):
         torch.testing.assert_close(both[1:], rest, rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(both[:1], first, rtol=1e-12, atol=1e-14)
+
+
+def test_an_energy_that_changes_by_rounding_errors_alone_halves_no_step():
+    """Near the minimum the energy falls by less than float32 resolves; the relaxation must still converge."""
+    net, params, x, y = case("resmlp:d=8,depth=2", count=8, dtype="float32")
+    params = perturbed(params, 0.1)
+    precise, rounded = (
+        credits_of(EP(beta=0.01, steps=100, precision=precision), net, params, x, y)
+        for precision in ("float64", "network")
+    )
+    assert precise[1]["ep_residual"] < 1e-4
+    assert rounded[1]["ep_residual"] < 1e-4
+    for found, wanted in zip(rounded[0], precise[0], strict=True):
+        assert (found - wanted).norm() < 1e-4 * wanted.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_rise_of_a_few_roundings_is_none_and_one_of_thousands_is(dtype):
+    before = torch.tensor([1.0, -1.0, 1e6, torch.inf], dtype=dtype)
+    few, many = (before + count * torch.finfo(dtype).eps * before.abs() for count in (16, 4096))
+    assert not ep._rose(before, before).any()
+    assert not ep._rose(before, few).any()
+    assert ep._rose(before[:3], many[:3]).all()
+    assert not ep._rose(before[:3], before[:3] - 1).any()
+    assert not ep._rose(before[3:], torch.ones(1, dtype=dtype)).any(), "the first energy is no rise"
+    assert ep._rose(before, torch.full_like(before, torch.nan)).all()
 
 
 def test_a_nan_sample_does_not_affect_the_others():

@@ -83,6 +83,16 @@ def test_on_a_quadratic_loss_the_central_difference_is_the_slope_at_any_step():
     assert correlations(one_sided, slopes).max() < 0.99
 
 
+def test_the_one_sided_difference_is_the_forward_one():
+    losses, h, v, gradient = quadratic_losses()
+    slopes, curvatures = (v @ gradient[:, :, None])[..., 0], losses(v) + losses(-v)
+    for step in (1e-3, 1.0):
+        _, one_sided = differences(losses, h, v, step)
+        # By Taylor's theorem: w'v + v'Ah + delta v'Av / 2, with a plus sign only for a step forward.
+        expected = slopes + step * h.norm(dim=1, keepdim=True) * curvatures / 2
+        torch.testing.assert_close(one_sided, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_a_nudge_on_a_quadratic_loss_changes_it_as_computed_by_hand():
     losses, h, _, gradient = quadratic_losses()
     along = 3 * gradient.flip(0)

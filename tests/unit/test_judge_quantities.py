@@ -36,6 +36,32 @@ def test_the_aggregates_by_hand():
     assert a.deep_mean_z.value == pytest.approx(0.25 / (0.01 / np.sqrt(4)))
 
 
+def test_a2_divides_inner_products_by_the_norms_of_the_gradients_they_were_taken_with():
+    m = healthy()
+    true = m.arrays["grad_norm64"]
+    rounded = true * np.linspace(0.5, 2, len(true))[:, None]
+    # The credit is the gradient itself, so the cosine over all layers is 1.
+    replayed = changed(m, grad_norm=rounded, credit_norm=true, credit_dot=true**2)
+    assert of(replayed).aggregates.a2.value == pytest.approx(1, abs=1e-12)
+    own = changed(m, grad_norm=rounded, credit_norm=rounded, credit_dot=rounded**2, grad_norm64=None, grad_cos64=None)
+    assert of(own).aggregates.a2.value == pytest.approx(1, abs=1e-12)
+
+
+def test_a_layer_is_above_its_null_from_exactly_null_z_standard_deviations_on():
+    m = healthy(cosines=[0.5, 0.5, 0.5, 0.5, 0.5], null_std=0.01)
+    stds = np.full(5, 0.01)
+    stds[[1, 3]] = of(m).layers[1].credit.cos.known / T.null_z, 1.0
+    q = of(changed(m, null_haar_std=stds))
+    assert q.layers[1].credit.z.known == T.null_z
+    assert q.layers[3].credit.z.known < T.null_z
+    assert q.aggregates.concentration.value == pytest.approx(1 / 4)
+    assert not q.aggregates.none_above_null
+    stds[:] = 1.0
+    assert of(changed(m, null_haar_std=stds)).aggregates.none_above_null
+    stds[:] = of(m).layers[1].credit.cos.known / T.null_z
+    assert not of(changed(m, null_haar_std=stds)).aggregates.none_above_null
+
+
 def test_deep_mean_follows_the_site_and_leaves_exact_layers_out():
     cosines, labels = [0.0, 0.1, 0.2, 0.3, 1.0], ["none"] * 4 + ["exact"]
     output = of(healthy(cosines=cosines, labels=labels)).aggregates

@@ -121,6 +121,19 @@ def test_mcnemar_by_hand_and_without_disagreement():
     assert low < 0 < high
 
 
+@pytest.mark.parametrize("table", [(30, 10, 60, 0), (3, 0, 5, 2), (0, 0, 7, 13), (1, 400, 300, 299)])
+def test_mcnemar_is_the_normal_interval_of_a_table_with_half_a_sample_more_in_each_of_its_four_cells(table):
+    gained, lost, both, neither = table
+    ours = [1] * gained + [0] * lost + [1] * both + [0] * neither
+    theirs = [0] * gained + [1] * lost + [1] * both + [0] * neither
+    weights, values = np.array(table) + 0.5, np.array([100.0, -100.0, 0.0, 0.0])
+    mean = np.average(values, weights=weights)
+    error = math.sqrt(np.average((values - mean) ** 2, weights=weights) / weights.sum())
+    margin = mcnemar_margin(ours, theirs)
+    assert margin.interval == pytest.approx((mean - 1.959963985 * error, mean + 1.959963985 * error), rel=1e-8)
+    assert margin.error == pytest.approx(error)
+
+
 def test_mcnemar_needs_the_same_samples():
     with pytest.raises(InputError, match=r"3 and 2 samples; expected the same samples"):
         mcnemar_margin([1, 1, 0], [1, 0])

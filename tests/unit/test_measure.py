@@ -212,6 +212,27 @@ def test_the_gradient_aligns_with_itself_however_small_it_is():
     assert np.abs(found.arrays["credit_cos_clamped"]).max() < 1e-10
 
 
+def test_the_clamped_cosine_is_that_of_the_models_own_credit_and_gradient():
+    """It is what code without a float64 replay prints, so nothing of the replay may enter it."""
+    model = seeded(foreign_models.Reference).bfloat16()
+    x, y = samples(260)
+    own = []
+
+    def credit(frozen_pass):
+        if frozen_pass.reference[0].dtype != torch.float64:
+            own.append(frozen_pass.reference)
+        return mixed_credit(frozen_pass)
+
+    found = measured(model, [(x.bfloat16(), y)], credit=credit)
+    assert np.median(1 - found.arrays["grad_cos64"]) > 1e-6, "bfloat16 must round the gradient here"
+    for layer, parts in enumerate(zip(*own, strict=True)):
+        gradient = torch.cat(parts)
+        assert len(gradient) == len(x)
+        given = gradient.flip(-1) + gradient
+        expected = F.cosine_similarity(given.double() / 128, gradient.double() / 128, dim=-1)
+        np.testing.assert_allclose(found.arrays["credit_cos_clamped"][layer], expected, atol=1e-9)
+
+
 def test_zero_and_unfinite_samples_are_excluded_not_imputed():
     a = torch.tensor([[3.0, 4.0], [0.0, 0.0], [torch.inf, 1.0], [torch.nan, 1.0], [1e-200, 0.0], [1e200, 1e200]])
     b = torch.ones(6, 2, dtype=torch.float64)
