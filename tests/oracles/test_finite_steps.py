@@ -375,6 +375,17 @@ def test_intervals_are_those_of_samples_and_of_a_ratio():
     assert "does not lower the loss" in other.efficiency.mean.reason
 
 
+def test_the_controls_limits_are_inclusive_and_a_gradient_without_effect_has_no_efficiency():
+    facts = {"layers": 1, "samples": 2, "groups": 0, "labels": None, "site": "output", "directions": 64, "features": 8}
+    for control, caveat in ((0.99, False), (0.98, True)):
+        arrays = {name: np.full((1, 2), control) for name in ("rho", "rho_gradient")}
+        (layer,) = functional_layers(Measurements(arrays, facts))
+        assert bool(layer.rho.mean.reason) == caveat
+    arrays = {"nudge_credit": -np.ones((1, 2)), "nudge_gradient": np.zeros((1, 2))}
+    (layer,) = functional_layers(Measurements(arrays, facts))
+    assert layer.efficiency.mean.status == "invalid"
+
+
 def test_a_step_that_is_not_small_gives_a_caveat():
     _, subject, groups = trained()
     measured = measure_functional(subject, groups, step=2.0, directions=8)

@@ -166,6 +166,8 @@ def test_d3_pairs_seeds_and_compares_the_frozen_baselines():
 
 def test_d3_at_exactly_its_margin_is_clear():
     assert judge(healthy(), Evidence.of(0.369, 0.349)).flags["D3"].status == "clear"
+    both = judge(healthy(), Evidence.of(0.369, {"method_shell": 0.349, "bp_shell": 0.349})).flags["D3"]
+    assert "DISAGREES" not in both.reason
 
 
 @pytest.mark.parametrize(("bp", "status"), [(0.36, "raised"), (0.35, "not_informative"), (0.34, "not_informative")])
@@ -196,6 +198,13 @@ def test_concentration_leaves_exact_layers_out_and_needs_three_others():
     assert judge(healthy(cosines=[0.0] * 5)).flags["concentration"].status == "not_informative"
     assert judge(fake()).flags["concentration"].status == "missing"
     assert judge(changed(healthy(), null_haar_std=None)).flags["concentration"].status == "missing"
+
+
+def test_concentration_needs_the_number_of_layers_of_its_threshold():
+    three = judge(healthy(blocks=2, cosines=[0.3, 0.3, 0.3]))
+    assert (three.flags["concentration"].status, three.flags["concentration"].n) == ("clear", 3)
+    four = replace(three.thresholds, concentration_layers=4)
+    assert three.rejudge(four).flags["concentration"].status == "not_informative"
 
 
 @pytest.mark.parametrize("case", ALL)

@@ -26,7 +26,7 @@ from walkback.measure.inputs import Groups, regroup
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
-from walkback.measure.vectors import cosines, haar_std, norms, units
+from walkback.measure.vectors import clamped_cosines, cosines, haar_std, norms, units
 
 
 def samples(count=300, shape=(6,), classes=4, seed=0):
@@ -245,6 +245,15 @@ def test_zero_and_unfinite_samples_are_excluded_not_imputed():
     assert norms(a)[2] == torch.inf
     assert norms(a)[3].isnan()
     assert norms(a)[5] == pytest.approx(2**0.5 * 1e200)
+
+
+def test_a_clamped_cosine_shrinks_with_each_norm_that_is_under_the_clamp_at_128_samples():
+    lengths = torch.tensor([[1.0, 1.0], [1e-7, 1.0], [1.0, 1e-7], [1e-7, 1e-7], [2e-6, 2e-6]], dtype=torch.float64)
+    a, g = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
+    found = clamped_cosines(lengths[:, :1] * a, lengths[:, 1:] * g, 128)
+    kept = (lengths / 128 / 1e-8).clamp_max(1).prod(1)
+    assert kept.tolist()[4] == 1, "above the clamp of 1.28e-6"
+    torch.testing.assert_close(found, 0.6 * kept, rtol=1e-9, atol=0)
 
 
 def test_the_haar_null_has_the_width_that_drawn_rotations_have():
