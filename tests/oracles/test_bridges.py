@@ -145,6 +145,30 @@ def test_own_gradients_include_second_derivatives_of_the_value(size):
     assert logs["own_loss"] > 0
 
 
+def test_the_value_loss_is_quadratic_in_small_errors_and_linear_in_large_ones():
+    resolved, params, state, traced = case("credit_bridge:gradient_weight=0,consistency_weight=0")
+    h, t = traced.states[-1], torch.ones(1, 1, dtype=torch.float64)
+    values = resolved.rule.value_function(state, traced)(h, t)
+    far = replace(traced, losses=values + 1e7)
+    near = replace(traced, losses=values - 1e-3)
+    assert resolved.rule.own_loss(resolved.net, params, state, far, {})[0].item() == pytest.approx(1e7 - 0.5)
+    assert resolved.rule.own_loss(resolved.net, params, state, near, {})[0].item() == pytest.approx(1e-6 / 2)
+
+
+@pytest.mark.parametrize("form", ["plain", "residual"])
+def test_the_logged_prediction_errors_are_those_of_all_states_and_of_the_first(form):
+    resolved, params, state, traced = case(f"state_bridge:form={form}")
+    predict, top = resolved.rule.predictor(state, traced), traced.states[-1]
+    errors = []
+    for layer, h in enumerate(traced.states):
+        missed = predict(h, torch.tensor(layer / resolved.net.depth, dtype=h.dtype)[None, None]) - top
+        errors.append((missed.square().sum(-1) / top.square().sum(-1)).mean())
+    loss, logs = resolved.rule.own_loss(resolved.net, params, state, traced, {})
+    torch.testing.assert_close(loss, torch.stack(errors).mean())
+    torch.testing.assert_close(logs["prediction_error"], torch.stack(errors).mean().sqrt())
+    torch.testing.assert_close(logs["prediction_error_h0"], errors[0].sqrt())
+
+
 def test_the_consistency_loss_compares_each_value_with_the_constant_one_above():
     resolved, params, state, traced = case("credit_bridge:value_weight=0,gradient_weight=0")
     states = torch.stack(traced.states)
@@ -168,8 +192,9 @@ def test_gradient_mismatch_is_relative_at_any_scale(seed, exponent):
     torch.testing.assert_close(credit_bridge.gradient_mismatch(found, truth), torch.log1p(r**2).mean())
     torch.testing.assert_close(credit_bridge.gradient_mismatch(0 * found, truth), torch.tensor(2.0).double().log())
     some = truth.clone()
-    some[2:] = 0
-    torch.testing.assert_close(credit_bridge.gradient_mismatch(found, some), torch.log1p(r[:2] ** 2).mean())
+    for count in (2, 1):
+        some[count:] = 0
+        torch.testing.assert_close(credit_bridge.gradient_mismatch(found, some), torch.log1p(r[:count] ** 2).mean())
 
 
 @pytest.mark.parametrize(

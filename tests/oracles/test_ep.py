@@ -14,6 +14,7 @@ from walkback.core.errors import InputError
 from walkback.credit import RULES
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import transport
+from walkback.credit.rules import ep
 from walkback.credit.trace import one_hot, trace
 from walkback.nets.network import part, plain_linear
 
@@ -51,10 +52,11 @@ def ratios(credits, truth):
     return torch.stack([a.double().flatten(1).norm(dim=-1) / g.double().flatten(1).norm(dim=-1) for a, g in pairs])
 
 
-def written_out(rule, net, params, x, y):
-    """The definition with autograd on the states, without step halving: credits, and energies [steps, n] of +beta.
+def written_out(rule, net, params, x, y, *, halving=False):
+    """The definition with autograd on the states: credits, and energies [steps, n] of +beta.
 
-    Accurate in float64 only: the errors are differences of whole states.
+    Step halving only on request and for one sample. Accurate in float64 only: the errors are differences of whole
+    states.
     """
 
     def energies(states, beta):
@@ -80,16 +82,22 @@ def written_out(rule, net, params, x, y):
         states = [net.stem(part(params, "stem"), x)]
         for index in range(net.depth):
             states.append(states[-1] + net.branch(part(params, f"blocks.{index}"), states[-1]))
+        kept, lowest, eta = states, torch.inf, rule.eta
         for _ in range(rule.steps):
+            energy = energies(states, beta)
             if beta > 0:
-                history.append(energies(states, beta))
+                history.append(energy)
+            if halving and energy > lowest:
+                states, eta = kept, eta / 2
+                continue
+            kept, lowest, states = states, energy, list(states)
             if rule.sweep == "simultaneous":
                 slopes = [slope(states, layer, beta) for layer in range(net.depth + 1)]
-                states = [h - rule.eta * s for h, s in zip(states, slopes, strict=True)]
+                states = [h - eta * s for h, s in zip(states, slopes, strict=True)]
             else:
                 for layer in reversed(range(net.depth + 1)):
-                    states[layer] = states[layer] - rule.eta * slope(states, layer, beta)
-        ends.append(errors(states))
+                    states[layer] = states[layer] - eta * slope(states, layer, beta)
+        ends.append(errors(kept if halving and energies(states, beta) > lowest else states))
     return [-(up - down) / (2 * rule.beta) for up, down in zip(*ends, strict=True)], torch.stack(history)
 
 
@@ -179,6 +187,42 @@ def test_the_step_is_halved_for_the_sample_whose_energy_rises_and_for_no_other()
         torch.testing.assert_close(both[:1], first, rtol=1e-12, atol=1e-14)
 
 
+def test_a_step_that_raised_the_energy_is_undone_and_the_next_is_half_as_long():
+    net, params, x, y = stiff_and_soft()
+    rule = EP(steps=12)
+    expected, energies = written_out(rule, net, params, x[:1], y[:1], halving=True)
+    assert (energies.diff(dim=0) > 0).any(), "the planted case"
+    credits, _, _ = credits_of(rule, net, params, x[:1], y[:1])
+    for found, wanted in zip(credits, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_an_energy_that_changes_by_rounding_errors_alone_halves_no_step():
+    """Near the minimum the energy falls by less than float32 resolves; the relaxation must still converge."""
+    net, params, x, y = case("resmlp:d=8,depth=2", count=8, dtype="float32")
+    params = perturbed(params, 0.1)
+    precise, rounded = (
+        credits_of(EP(beta=0.01, steps=100, precision=precision), net, params, x, y)
+        for precision in ("float64", "network")
+    )
+    assert precise[1]["ep_residual"] < 1e-4
+    assert rounded[1]["ep_residual"] < 1e-4
+    for found, wanted in zip(rounded[0], precise[0], strict=True):
+        assert (found - wanted).norm() < 1e-4 * wanted.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_rise_of_a_few_roundings_is_none_and_one_of_thousands_is(dtype):
+    before = torch.tensor([1.0, -1.0, 1e6, torch.inf], dtype=dtype)
+    few, many = (before + count * torch.finfo(dtype).eps * before.abs() for count in (16, 4096))
+    assert not ep._rose(before, before).any()
+    assert not ep._rose(before, few).any()
+    assert ep._rose(before[:3], many[:3]).all()
+    assert not ep._rose(before[:3], before[:3] - 1).any()
+    assert not ep._rose(before[3:], torch.ones(1, dtype=dtype)).any(), "the first energy is no rise"
+    assert ep._rose(before, torch.full_like(before, torch.nan)).all()
+
+
 def test_a_nan_sample_does_not_affect_the_others():
     net, params, x, y = stiff_and_soft()
     clean, _, _ = credits_of(EP(steps=6), net, params, x, y)
@@ -239,6 +283,9 @@ def test_unsupported_networks_and_invalid_settings_are_refused():
     deep = replace(net, depth=6)
     assert EP().refuses(deep) is None
     assert "use steps=7" in (SHORT().refuses(deep) or "")
+    assert "use steps=7" in (SHORT(steps=6).refuses(deep) or "")
+    assert SHORT(steps=7).refuses(deep) is None
+    assert EP(eta=1.0).eta == 1, "a full step is allowed"
     cnn = tiny.resolved("bp", arch=tiny.arch("small_cnn")).net
     assert "statistics of the batch" in (EP().refuses(cnn) or "")
     for bad in ("beta=0", "eta=0", "eta=1.5", "steps=0", "precision=float16", "site=input"):

@@ -83,6 +83,16 @@ def test_on_a_quadratic_loss_the_central_difference_is_the_slope_at_any_step():
     assert correlations(one_sided, slopes).max() < 0.99
 
 
+def test_the_one_sided_difference_is_the_forward_one():
+    losses, h, v, gradient = quadratic_losses()
+    slopes, curvatures = (v @ gradient[:, :, None])[..., 0], losses(v) + losses(-v)
+    for step in (1e-3, 1.0):
+        _, one_sided = differences(losses, h, v, step)
+        # By Taylor's theorem: w'v + v'Ah + delta v'Av / 2, with a plus sign only for a step forward.
+        expected = slopes + step * h.norm(dim=1, keepdim=True) * curvatures / 2
+        torch.testing.assert_close(one_sided, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_a_nudge_on_a_quadratic_loss_changes_it_as_computed_by_hand():
     losses, h, _, gradient = quadratic_losses()
     along = 3 * gradient.flip(0)
@@ -363,6 +373,17 @@ def test_intervals_are_those_of_samples_and_of_a_ratio():
     assert (high - low) / 2 == pytest.approx(1.9659 * jackknife, rel=0.01)
     (other,) = functional_layers(Measurements({"nudge_credit": credit, "nudge_gradient": -gradient}, facts))
     assert "does not lower the loss" in other.efficiency.mean.reason
+
+
+def test_the_controls_limits_are_inclusive_and_a_gradient_without_effect_has_no_efficiency():
+    facts = {"layers": 1, "samples": 2, "groups": 0, "labels": None, "site": "output", "directions": 64, "features": 8}
+    for control, caveat in ((0.99, False), (0.98, True)):
+        arrays = {name: np.full((1, 2), control) for name in ("rho", "rho_gradient")}
+        (layer,) = functional_layers(Measurements(arrays, facts))
+        assert bool(layer.rho.mean.reason) == caveat
+    arrays = {"nudge_credit": -np.ones((1, 2)), "nudge_gradient": np.zeros((1, 2))}
+    (layer,) = functional_layers(Measurements(arrays, facts))
+    assert layer.efficiency.mean.status == "invalid"
 
 
 def test_a_step_that_is_not_small_gives_a_caveat():

@@ -279,6 +279,11 @@ def test_follow_applies_decay_and_increment():
     after = (1 - decay) * before + increment
     torch.testing.assert_close(follow(feedback, before, after, decay), (1 - decay) * feedback + increment)
     assert torch.equal(follow(feedback, before, before, decay), feedback)
+    # A weight is frozen only as a whole: single entries may happen not to move.
+    increment[1, 2] = decay * before[1, 2]
+    after = (1 - decay) * before + increment
+    after[1, 2] = before[1, 2]
+    torch.testing.assert_close(follow(feedback, before, after, decay), (1 - decay) * feedback + increment)
 
 
 def test_fresh_magnitudes_of_frsf_are_not_used_as_a_null():

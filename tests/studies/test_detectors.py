@@ -13,12 +13,14 @@ from tiny import CPU, arch, driven_pairs, resolved, same_bits, train
 from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.core.errors import InputError
 from walkback.core.jsonable import jsonable
+from walkback.credit.trace import trace
 from walkback.judge.quantities import quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detector_readings import DetectorReading, Detectors
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
+from walkback.nets.network import plain_linear
 from walkback.runs import train_runs
 from walkback.training.fleet import Fleet
 from walkback.training.single import Single
@@ -129,6 +131,25 @@ def test_an_overflow_fails_the_growth_detector():
     thresholds = DiagnosticThresholds()
     assert alarm("D1", thresholds)(row)
     assert not alarm("D2", thresholds)(row)  # There is no finite gradient that could be small.
+
+
+def test_states_that_are_infinite_from_the_start_did_not_grow():
+    made = resolved("dfa", dtype="float32")
+    params = {name: leaf * 1e39 if name.startswith("stem.") else leaf for name, leaf in made.params().items()}
+    (reading,) = Detectors(made.net, made.rule, *samples(made.net, made.dtype)).measure(FixedDriver(made, params))
+    assert not np.isfinite(reading.hidden[0])
+    assert reading.overflow is None
+
+
+def test_with_a_cls_token_the_growth_of_the_first_block_is_that_of_all_tokens():
+    made = resolved("bp", arch=arch("vit_mini"))
+    params = {name: 10 * leaf if name.startswith("blocks.0.") else leaf for name, leaf in made.params().items()}
+    x, y = samples(made.net, made.dtype)
+    states = trace(made.net, params, x, y, [plain_linear] * made.net.depth, with_input=True).states
+    first, second = (state.flatten(1).norm(dim=1).mean() for state in states[:2])
+    assert second > 5 * first, "the first block must grow most here"
+    (reading,) = Detectors(made.net, made.rule, x, y).measure(FixedDriver(made, params))
+    assert reading.growth == pytest.approx((second / first).item(), rel=1e-9)
 
 
 def test_a_zero_gradient_fails_the_reference_detector_and_has_no_direction():

@@ -41,6 +41,13 @@ def test_a_flag_flips_at_the_threshold_it_names(case, name):
     assert sides == {"raised", "clear"}
 
 
+@pytest.mark.parametrize("case", ["healthy", "exploded", "concentrated"])
+@pytest.mark.parametrize("name", FIELD)
+def test_a_value_exactly_at_its_threshold_passes(case, name):
+    report = judge(ALL[case](), EVIDENCE)
+    assert status_at(report, name, report.flags[name].value) == "clear"
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.sampled_from(sorted(FIELD)), st.floats(0.01, 1.0), st.floats(0.01, 1.0))
 def test_flags_are_monotone_in_their_thresholds(name, one, other):
@@ -107,6 +114,16 @@ def test_d1_with_states_that_are_not_finite():
     assert (flag.status, flag.layer, flag.to_json()["value"]) == ("raised", 3, None)
 
 
+def test_d1_with_a_growth_exactly_at_its_limit_still_depends_on_a_growth_that_is_unknown():
+    grown = healthy()
+    norms = grown.arrays["hidden_norm"].copy()
+    norms[4, 5] = np.nan
+    report = judge(changed(grown, hidden_norm=norms))
+    largest = max(ratio.known for ratio in report.quantities.growth.values() if ratio.ok)
+    assert status_at(report, "D1", largest) == "missing"
+    assert status_at(report, "D1", largest * (1 - 1e-12)) == "raised"
+
+
 def test_the_reason_of_d2_contains_the_result_of_the_replay():
     flag = judge(exploded()).flags["D2"]
     assert flag.status == "raised"
@@ -149,6 +166,13 @@ def test_d3_pairs_seeds_and_compares_the_frozen_baselines():
 
 def test_d3_at_exactly_its_margin_is_clear():
     assert judge(healthy(), Evidence.of(0.369, 0.349)).flags["D3"].status == "clear"
+    both = judge(healthy(), Evidence.of(0.369, {"method_shell": 0.349, "bp_shell": 0.349})).flags["D3"]
+    assert "DISAGREES" not in both.reason
+
+
+@pytest.mark.parametrize(("bp", "status"), [(0.36, "raised"), (0.35, "not_informative"), (0.34, "not_informative")])
+def test_d3_says_nothing_if_the_frozen_baseline_reaches_backprop(bp, status):
+    assert judge(healthy(), Evidence.of(0.36, 0.35, bp_acc=bp)).flags["D3"].status == status
 
 
 def test_the_reason_of_d3_names_what_was_not_given():
@@ -174,6 +198,13 @@ def test_concentration_leaves_exact_layers_out_and_needs_three_others():
     assert judge(healthy(cosines=[0.0] * 5)).flags["concentration"].status == "not_informative"
     assert judge(fake()).flags["concentration"].status == "missing"
     assert judge(changed(healthy(), null_haar_std=None)).flags["concentration"].status == "missing"
+
+
+def test_concentration_needs_the_number_of_layers_of_its_threshold():
+    three = judge(healthy(blocks=2, cosines=[0.3, 0.3, 0.3]))
+    assert (three.flags["concentration"].status, three.flags["concentration"].n) == ("clear", 3)
+    four = replace(three.thresholds, concentration_layers=4)
+    assert three.rejudge(four).flags["concentration"].status == "not_informative"
 
 
 @pytest.mark.parametrize("case", ALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_measurements import backprop, changed, concentrated, exploded, fake, healthy, noise
@@ -43,6 +45,15 @@ def test_outcomes_of_the_alignment_claim(m, shown):
     assert alignment(m).shown == shown
 
 
+def test_an_alignment_exactly_at_a_threshold_reaches_it():
+    report = judge(healthy())
+    a = report.quantities.aggregates
+    for name, number in (("null_z", a.deep_mean_z), ("small_alignment", a.deep_mean)):
+        at, above = number.known, number.known * (1 + 1e-9)
+        assert report.rejudge(replace(report.thresholds, **{name: at})).claims["alignment"].outcome == "stands"
+        assert report.rejudge(replace(report.thresholds, **{name: above})).claims["alignment"].outcome != "stands"
+
+
 def test_noise_outside_the_judged_layers_does_not_affect_the_claim():
     m = healthy(replay_cos=[0.1, 1, 1, 1, 1])
     assert alignment(m).outcome == "stands"
@@ -75,6 +86,26 @@ def test_depth_by_its_interval():
     assert depth(None, 0.35).outcome == "not_made"
     assert depth(0.6, None).outcome == "inconclusive"
     assert depth(0.9, 0.9, bp_acc=0.8).outcome == "inconclusive"
+
+
+def test_a_depth_claim_stands_from_a_lower_end_at_the_threshold_and_fails_with_an_upper_end_under_it():
+    report = judge(healthy(), Evidence.of([0.42, 0.45, 0.44], [0.35, 0.35, 0.35]))
+    low, high = report.flags["D3"].interval
+    for line, outcome in (
+        (low - 1e-6, "stands"),
+        (low, "stands"),
+        (low + 1e-6, "inconclusive"),
+        (high, "inconclusive"),
+        (high + 1e-6, "walked_back"),
+    ):
+        found = report.rejudge(replace(report.thresholds, frozen_acc_margin_pp=line)).claims["depth"]
+        assert found.outcome == outcome, line
+
+
+def test_two_seeds_are_not_judged_over_the_samples_of_one():
+    base, better = np.zeros(1024, dtype=bool), np.ones(1024, dtype=bool)
+    assert depth([0.9, 0.9], 0.3, correct=better, frozen_correct={"method_shell": base}).outcome == "inconclusive"
+    assert depth(0.9, 0.3, correct=better, frozen_correct={"method_shell": base}).outcome == "stands"
 
 
 def test_one_seed_is_judged_over_samples_where_correctness_was_stored():

@@ -33,6 +33,10 @@ def test_evidence_of_nothing_is_empty():
     assert Evidence.of() == Evidence()
 
 
+def test_none_right_and_all_right_are_accuracies():
+    assert Evidence.of([0, 1.0], 0.0).headline_acc == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("given", [30.6, [0.3, 30.6], 100])
 def test_a_percentage_is_refused_with_the_fraction_that_was_meant(given):
     with pytest.raises(InputError, match=r"expected a fraction from 0 to 1, not a percentage\. Write (0\.306|1)\."):

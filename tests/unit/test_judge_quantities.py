@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fake_measurements import ALL, backprop, changed, exploded, fake, healthy, noise
 
 from walkback.core.errors import InputError
+from walkback.core.measurements import GROUP
 from walkback.judge.evidence import Evidence
 from walkback.judge.number import Number
-from walkback.judge.quantities import quantities
+from walkback.judge.quantities import FITTED_ERROR, quantities
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 
 T = DiagnosticThresholds()
 
 
-def of(m):
-    return quantities(m, T)
+def of(m, **thresholds):
+    return quantities(m, replace(T, **thresholds))
 
 
 def test_the_aggregates_by_hand():
@@ -34,6 +36,44 @@ def test_the_aggregates_by_hand():
     assert a.deep_mean.value == pytest.approx(0.25)
     assert a.deep_mean_papers.value == pytest.approx(0.25)
     assert a.deep_mean_z.value == pytest.approx(0.25 / (0.01 / np.sqrt(4)))
+
+
+def test_a2_divides_inner_products_by_the_norms_of_the_gradients_they_were_taken_with():
+    m = healthy()
+    true = m.arrays["grad_norm64"]
+    rounded = true * np.linspace(0.5, 2, len(true))[:, None]
+    # The credit is the gradient itself, so the cosine over all layers is 1.
+    replayed = changed(m, grad_norm=rounded, credit_norm=true, credit_dot=true**2)
+    assert of(replayed).aggregates.a2.value == pytest.approx(1, abs=1e-12)
+    own = changed(m, grad_norm=rounded, credit_norm=rounded, credit_dot=rounded**2, grad_norm64=None, grad_cos64=None)
+    assert of(own).aggregates.a2.value == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("empty", ["credit_norm", "grad_norm64"])
+def test_a2_leaves_out_samples_without_a_credit_or_a_gradient_at_any_layer(empty):
+    m = healthy()
+    norms, dots, cosines = (m.arrays[name].copy() for name in (empty, "credit_dot", "credit_cos"))
+    norms[:, :10], dots[:, :10], cosines[:, :10] = 0.0, 0.0, np.nan
+    found = of(changed(m, **{empty: norms}, credit_dot=dots, credit_cos=cosines)).aggregates.a2
+    rest = {name: m.arrays[name][:, 10:] for name in ("credit_dot", "credit_norm", "grad_norm64")}
+    lengths = [np.sqrt((rest[name] ** 2).sum(axis=0)) for name in ("credit_norm", "grad_norm64")]
+    expected = (rest["credit_dot"].sum(axis=0) / lengths[0] / lengths[1]).mean()
+    assert found.value == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_layer_is_above_its_null_from_exactly_null_z_standard_deviations_on():
+    m = healthy(cosines=[0.5, 0.5, 0.5, 0.5, 0.5], null_std=0.01)
+    stds = np.full(5, 0.01)
+    stds[[1, 3]] = of(m).layers[1].credit.cos.known / T.null_z, 1.0
+    q = of(changed(m, null_haar_std=stds))
+    assert q.layers[1].credit.z.known == T.null_z
+    assert q.layers[3].credit.z.known < T.null_z
+    assert q.aggregates.concentration.value == pytest.approx(1 / 4)
+    assert not q.aggregates.none_above_null
+    stds[:] = 1.0
+    assert of(changed(m, null_haar_std=stds)).aggregates.none_above_null
+    stds[:] = of(m).layers[1].credit.cos.known / T.null_z
+    assert not of(changed(m, null_haar_std=stds)).aggregates.none_above_null
 
 
 def test_deep_mean_follows_the_site_and_leaves_exact_layers_out():
@@ -53,6 +93,53 @@ def test_the_null_of_fresh_feedback_by_hand():
     assert credit.fresh.mean == pytest.approx(0.05)
     assert credit.fresh.z.value == pytest.approx((0.2 - 0.05) / (std * np.sqrt(1 + 1 / 20)))
     assert credit.z.value == pytest.approx(0.2 / 0.01)
+
+
+def test_a_null_of_one_draw_or_without_width_gives_no_score():
+    m = healthy(fresh=0.05)
+    assert of(changed(m, null_fresh=m.arrays["null_fresh"][:, :1])).layers[2].credit.fresh is None
+    assert of(changed(m, null_fresh=m.arrays["null_fresh"][:, :2])).layers[2].credit.fresh.draws == 2
+    for width in (0.0, np.nan):
+        assert of(changed(m, null_haar_std=np.full(5, width))).layers[2].credit.z.status == "invalid"
+
+
+def test_a_state_of_zeros_has_no_growth():
+    m = healthy()
+    norms = m.arrays["hidden_norm"].copy()
+    norms[1] = 0.0
+    growth = of(changed(m, hidden_norm=norms)).growth
+    assert growth[0].value == 0
+    assert growth[1].status == "invalid"
+    assert growth[2].value == pytest.approx(1.3)
+
+
+def test_with_a_cls_token_the_first_growth_is_that_of_the_mean_norms_of_all_tokens():
+    m = healthy(pool="cls")
+    whole = np.ones((5, 1024))
+    whole[0, :512], whole[1, :512] = 3.0, 12.0
+    q = of(changed(m, hidden_norm_all=whole))
+    assert q.growth[0].value == pytest.approx(6.5 / 2)
+    whole[0] = 0.0
+    assert 0 not in of(changed(m, hidden_norm_all=whole)).growth
+
+
+def test_a_group_whose_mean_gradient_vanished_makes_the_group_cosine_invalid():
+    m = healthy()
+    pairs = m.arrays["group_cos"].copy()
+    pairs[3] = np.nan
+    assert of(changed(m, group_cos=pairs)).group_cos.status == "invalid"
+
+
+def test_a_network_is_fitted_if_its_gradient_would_reach_the_floor_with_an_error_of_one():
+    q = of(changed(healthy(grad=1e-9), error_norm=np.full(1024, 1e-3)))
+    reached = q.top.grad_norm_raw.known / 1e-3 / GROUP
+    assert reached == pytest.approx(1e-6)
+    assert q.is_fitted(q.grad_over_error.known / GROUP)
+    assert q.is_fitted(reached * 0.99)
+    assert not q.is_fitted(reached * 1.01)
+    assert of(changed(healthy(), error_norm=np.zeros(1024))).is_fitted(1.0)
+    for error, is_fitted in ((FITTED_ERROR, True), (1.01 * FITTED_ERROR, False)):
+        assert replace(q, error_norm=Number.of(error)).is_fitted(1e-9) == is_fitted
 
 
 def test_excluded_samples_are_counted_and_given_no_value():
@@ -86,6 +173,44 @@ def test_a_direction_is_valid_with_five_percent_wrong_samples():
     assert of(changed(m, grad_cos64=cosines)).top.direction.status == "degraded"
 
 
+def test_a_direction_is_valid_from_exactly_the_share_of_samples_on():
+    m = fake()
+    cosines = m.arrays["grad_cos64"].copy()
+    cosines[-1, :512] = 0.95
+    found = changed(m, grad_cos64=cosines)
+    assert of(found, direction_valid_share=0.5).top.direction.status == "valid"
+    assert of(found, direction_valid_share=513 / 1024).top.direction.status == "degraded"
+
+
+def test_the_cosines_of_a_direction_are_summarised_by_their_median_and_fifth_percentile():
+    m = fake(groups=8)
+    cosines = m.arrays["grad_cos64"].copy()
+    cosines[-1] = np.linspace(0.9, 1.0, 1024)[::-1]
+    found = of(changed(m, grad_cos64=cosines)).top.cos64
+    assert (found.median, found.p05) == pytest.approx((0.95, 0.905))
+    assert found.share_valid == pytest.approx(0.05, abs=1e-3)
+
+
+def test_a_credit_that_is_zero_in_float64_has_no_direction_to_reproduce():
+    m = healthy()
+    cosines, norms = np.ones((5, 1024)), m.arrays["credit_norm"].copy()
+    cosines[2, :600] = np.nan
+    assert of(changed(m, credit_cos64=cosines)).layers[2].credit.direction.status == "noise"
+    norms[2, :600] = 0.0
+    found = of(changed(m, credit_cos64=cosines, credit_norm=norms)).layers[2].credit.direction
+    assert (found.status, found.n) == ("valid", 424)
+
+
+def test_gradients_that_underflow_to_zero_and_those_that_lose_digits_are_counted_apart():
+    m = fake(grad=1e-30)
+    own = m.arrays["grad_norm"].copy()
+    own[-1, :3], own[-1, 3:8] = 0.0, 1e-40
+    reason = of(changed(m, grad_norm=own)).top.direction.reason
+    assert "3 of 1024" in reason
+    assert "5 of 1024" in reason
+    assert "of 1024 gradients" not in of(m).top.direction.reason
+
+
 def test_gradients_that_underflow_count_as_wrong_and_true_zeros_do_not():
     m = fake()
     cosines = m.arrays["grad_cos64"].copy()
@@ -107,6 +232,19 @@ def test_the_clamp_depends_on_both_norms():
     norms = m.arrays["credit_norm"].copy()
     norms[-1] = 1e-7
     assert of(changed(m, credit_norm=norms)).top.clamp.status == "distorted"
+
+
+def test_a_norm_of_exactly_epsilon_is_not_clamped_and_the_share_must_be_exceeded():
+    m = healthy()
+    eps = 2.0**-27
+    norms = m.arrays["grad_norm"].copy()
+    norms[-1] = eps * GROUP
+    assert of(changed(m, grad_norm=norms), cosine_eps=eps).top.clamp.share == 0
+    norms[-1, :256] /= 2
+    clamp = of(changed(m, grad_norm=norms), cosine_eps=eps, clamp_share=0.25).top.clamp
+    assert (clamp.share, clamp.status) == (0.25, "clear")
+    norms[-1, 256] /= 2
+    assert of(changed(m, grad_norm=norms), cosine_eps=eps, clamp_share=0.25).top.clamp.status == "distorted"
 
 
 def test_a_clamped_cosine_is_never_shown_without_its_label():

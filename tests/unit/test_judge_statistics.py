@@ -75,6 +75,18 @@ def test_power_agrees_with_simulation():
     assert (np.abs(t) > student_t.quantile(0.975, n - 1)).mean() == pytest.approx(0.8, abs=0.01)
 
 
+def test_without_an_effect_the_power_is_alpha_since_both_tails_count():
+    assert student_t.detectable_effect(5, power=0.05 + 1e-9) < 1e-3
+    assert student_t.detectable_effect(5, power=0.011, alpha=0.01) < student_t.detectable_effect(
+        5, power=0.02, alpha=0.01
+    )
+
+
+def test_a_two_sided_normal_tail_does_not_depend_on_the_sign():
+    for z in (1.959963985, -1.959963985):
+        assert student_t.normal_two_sided(z) == pytest.approx(0.05, abs=1e-9)
+
+
 def test_a_paired_interval_by_hand():
     margin = paired_margin([0.62, 0.61, 0.63], [0.35, 0.35, 0.35])
     assert (margin.mean, margin.sd, margin.n) == (27.0, 1.0, 3)
@@ -121,6 +133,19 @@ def test_mcnemar_by_hand_and_without_disagreement():
     assert low < 0 < high
 
 
+@pytest.mark.parametrize("table", [(30, 10, 60, 0), (3, 0, 5, 2), (0, 0, 7, 13), (1, 400, 300, 299)])
+def test_mcnemar_is_the_normal_interval_of_a_table_with_half_a_sample_more_in_each_of_its_four_cells(table):
+    gained, lost, both, neither = table
+    ours = [1] * gained + [0] * lost + [1] * both + [0] * neither
+    theirs = [0] * gained + [1] * lost + [1] * both + [0] * neither
+    weights, values = np.array(table) + 0.5, np.array([100.0, -100.0, 0.0, 0.0])
+    mean = np.average(values, weights=weights)
+    error = math.sqrt(np.average((values - mean) ** 2, weights=weights) / weights.sum())
+    margin = mcnemar_margin(ours, theirs)
+    assert margin.interval == pytest.approx((mean - 1.959963985 * error, mean + 1.959963985 * error), rel=1e-8)
+    assert margin.error == pytest.approx(error)
+
+
 def test_mcnemar_needs_the_same_samples():
     with pytest.raises(InputError, match=r"3 and 2 samples; expected the same samples"):
         mcnemar_margin([1, 1, 0], [1, 0])
@@ -131,6 +156,19 @@ def test_the_p_value_agrees_with_the_interval():
     low, high = margin.interval
     assert margin.p_value(low) == pytest.approx(0.05, abs=1e-9)
     assert margin.p_value(high) == pytest.approx(0.05, abs=1e-9)
+
+
+def test_the_p_value_over_samples_is_normal():
+    margin = mcnemar_margin([1] * 30 + [0] * 10, [0] * 30 + [1] * 10)
+    for sign in (-1, 1):
+        assert margin.p_value(margin.mean + sign * 1.959963985 * margin.error) == pytest.approx(0.05, abs=1e-9)
+
+
+def test_equal_differences_reject_every_other_margin():
+    margin = paired_margin([0.50, 0.60], [0.45, 0.55])
+    assert margin.p_value(5.0) == 1
+    assert margin.p_value(5.1) == margin.p_value(-5.0) == 0
+    assert paired_margin([0.5], [0.4]).p_value(0.0) is None
 
 
 def test_holm_by_hand():

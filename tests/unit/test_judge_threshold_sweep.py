@@ -55,6 +55,12 @@ def test_the_sweep_finds_where_the_depth_check_flips():
     assert found.gap == pytest.approx(26.6 - 5.1)
 
 
+def test_the_gap_is_from_the_worst_healthy_case_to_the_mildest_degenerate_one():
+    assert sweep_threshold(AUDIT, "h_norm_explosion_ratio", healthy=("BP", "EP")).gap == pytest.approx(96 / 11.6)
+    assert sweep_threshold(AUDIT, "stability_drift_ceiling", healthy=("BP", "EP")).gap == pytest.approx(0.16 / 0.099)
+    assert sweep_threshold(AUDIT, "frozen_acc_margin_pp", healthy=("BP", "EP")).gap == pytest.approx(31.6 - 30.6)
+
+
 def test_thresholds_of_cosines_stay_under_one():
     assert max(sweep_threshold(AUDIT, "stability_drift_ceiling").thresholds) <= 1
     assert sweep_threshold(AUDIT, "stability_drift_ceiling").gap is None

@@ -26,7 +26,7 @@ from walkback.measure.inputs import Groups, regroup
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
-from walkback.measure.vectors import cosines, haar_std, norms, units
+from walkback.measure.vectors import clamped_cosines, cosines, haar_std, norms, units
 
 
 def samples(count=300, shape=(6,), classes=4, seed=0):
@@ -212,6 +212,27 @@ def test_the_gradient_aligns_with_itself_however_small_it_is():
     assert np.abs(found.arrays["credit_cos_clamped"]).max() < 1e-10
 
 
+def test_the_clamped_cosine_is_that_of_the_models_own_credit_and_gradient():
+    """It is what code without a float64 replay prints, so nothing of the replay may enter it."""
+    model = seeded(foreign_models.Reference).bfloat16()
+    x, y = samples(260)
+    own = []
+
+    def credit(frozen_pass):
+        if frozen_pass.reference[0].dtype != torch.float64:
+            own.append(frozen_pass.reference)
+        return mixed_credit(frozen_pass)
+
+    found = measured(model, [(x.bfloat16(), y)], credit=credit)
+    assert np.median(1 - found.arrays["grad_cos64"]) > 1e-6, "bfloat16 must round the gradient here"
+    for layer, parts in enumerate(zip(*own, strict=True)):
+        gradient = torch.cat(parts)
+        assert len(gradient) == len(x)
+        given = gradient.flip(-1) + gradient
+        expected = F.cosine_similarity(given.double() / 128, gradient.double() / 128, dim=-1)
+        np.testing.assert_allclose(found.arrays["credit_cos_clamped"][layer], expected, atol=1e-9)
+
+
 def test_zero_and_unfinite_samples_are_excluded_not_imputed():
     a = torch.tensor([[3.0, 4.0], [0.0, 0.0], [torch.inf, 1.0], [torch.nan, 1.0], [1e-200, 0.0], [1e200, 1e200]])
     b = torch.ones(6, 2, dtype=torch.float64)
@@ -224,6 +245,15 @@ def test_zero_and_unfinite_samples_are_excluded_not_imputed():
     assert norms(a)[2] == torch.inf
     assert norms(a)[3].isnan()
     assert norms(a)[5] == pytest.approx(2**0.5 * 1e200)
+
+
+def test_a_clamped_cosine_shrinks_with_each_norm_that_is_under_the_clamp_at_128_samples():
+    lengths = torch.tensor([[1.0, 1.0], [1e-7, 1.0], [1.0, 1e-7], [1e-7, 1e-7], [2e-6, 2e-6]], dtype=torch.float64)
+    a, g = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
+    found = clamped_cosines(lengths[:, :1] * a, lengths[:, 1:] * g, 128)
+    kept = (lengths / 128 / 1e-8).clamp_max(1).prod(1)
+    assert kept.tolist()[4] == 1, "above the clamp of 1.28e-6"
+    torch.testing.assert_close(found, 0.6 * kept, rtol=1e-9, atol=0)
 
 
 def test_the_haar_null_has_the_width_that_drawn_rotations_have():

@@ -247,6 +247,16 @@ def test_attention_over_samples_is_refused():
     refused(models.Encoder(batch_first=False), [samples(shape=(5, 6))], "a sample's h_1 changes")
 
 
+@pytest.mark.parametrize("weight", [0.1, 1e-3])
+def test_a_weak_influence_between_samples_is_refused(weight):
+    class Mixing(models.Reference):
+        def forward(self, x, return_hidden=False):
+            return super().forward(x + weight * x.mean(0), return_hidden)
+
+    torch.manual_seed(0)
+    refused(Mixing(), [samples()], "a sample's h_0 changes when other samples", blocks="blocks")
+
+
 def test_states_whose_first_axis_is_not_the_sample_are_refused():
     class Transposed(models.Encoder):
         def forward(self, x):

@@ -350,6 +350,16 @@ def allowed(card, path):
     return card_tolerance([name for name in names if isinstance(name, str)])
 
 
+def test_tolerances_are_finer_than_what_is_printed():
+    """A cosine is printed with three digits; of 1024 samples, two may be so close to a limit that rounding decides."""
+    cosine, share = card_tolerance(["layers", "credit", "cos"]), card_tolerance(["clamp", "share"])
+    assert cosine.agree(0.0, 0.00009)
+    assert not cosine.agree(0.020, 0.021)
+    assert not cosine.agree(0.900, 0.902)
+    assert share.agree(0.5, 0.5 + 2 / 1024)
+    assert not share.agree(0.5, 0.5 + 3 / 1024)
+
+
 @settings(max_examples=120, deadline=None)
 @given(data=st.data(), factor=st.floats(1.01, 1e6), sign=st.sampled_from([-1, 1]))
 def test_any_number_moved_by_more_than_its_tolerance_is_found(data, factor, sign):
