@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import lying_models
 import numpy as np
@@ -62,7 +63,7 @@ def test_a_detached_output_is_measured_without_a_backward_of_its_own():
         (lambda out: torch.quantize_per_tensor(out, 0.1, 0, torch.qint8), "logits"),
         (lambda out: out.round().long(), "logits"),
         (lambda out: out.detach().numpy(), "logits"),
-        (lambda out: torch.from_numpy(out.detach().numpy()), "torch operations"),
+        (lambda out: torch.from_numpy(out.detach().numpy().copy()), "torch operations"),
     ],
 )
 def test_outputs_without_a_derivative_are_refused(change, words):
@@ -72,29 +73,31 @@ def test_outputs_without_a_derivative_are_refused(change, words):
             wb.diagnose(Ending(change), [(X, Y)])
 
 
-def test_a_model_under_inference_mode_is_measured_or_refused_with_a_sentence():
+def test_a_model_under_inference_mode_is_measured():
     class Inference(Ending):
         def forward(self, x):
             with torch.inference_mode():
                 return self.inner(x)
 
-    try:
-        found = wb.diagnose(Inference(None), [(X, Y)]).measurements
-    except wb.InputError as error:
-        assert "nference" in str(error)
-    else:
-        expected = wb.diagnose(model(), [(X, Y)]).measurements
-        np.testing.assert_allclose(found.arrays["grad_norm64"], expected.arrays["grad_norm64"])
+    found = wb.diagnose(Inference(None), [(X, Y)]).measurements
+    expected = wb.diagnose(model(), [(X, Y)]).measurements
+    np.testing.assert_allclose(found.arrays["grad_norm64"], expected.arrays["grad_norm64"])
 
 
 def test_a_caller_in_inference_mode_gets_the_same():
     expected = wb.diagnose(model(), [(X, Y)]).measurements
+    given = model()
     with torch.inference_mode():
-        found = wb.diagnose(model(), [(X.clone(), Y.clone())]).measurements
+        found = wb.diagnose(given, [(X.clone(), Y.clone())]).measurements
     np.testing.assert_array_equal(found.arrays["grad_norm"], expected.arrays["grad_norm"])
 
 
-def test_a_script_module_is_measured_or_refused_with_a_sentence():
+def test_a_model_made_in_inference_mode_is_refused():
+    with torch.inference_mode(), pytest.raises(wb.InputError, match="inference mode"):
+        wb.diagnose(model(), [(X, Y)])
+
+
+def test_a_script_module_is_refused_with_a_sentence():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)))
@@ -146,12 +149,7 @@ def test_a_first_block_on_the_raw_input_is_measured():
 def test_a_plain_mlp_without_residuals_is_measured():
     torch.manual_seed(0)
     widths = (6, 10, 8, 8, 4)
-    layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in zip(widths[:-2], widths[1:-1], strict=True)]
+    layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise(widths[:-1])]
     report = wb.diagnose(nn.Sequential(*layers, nn.Linear(8, 4)), [(X, Y)])
     assert report.measurements.depth == 3
     assert all(layer.direction.status == "valid" for layer in report.quantities.layers)
-
-
-def test_a_model_that_returns_nan_is_not_trustworthy():
-    report = wb.diagnose(Ending(lambda out: out * torch.nan), [(X, Y)], 0.9, 0.5)
-    assert report.verdict != "trustworthy"

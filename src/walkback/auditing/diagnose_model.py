@@ -15,7 +15,7 @@ from walkback.judge.report import DiagnosticReport, judge
 from walkback.measure.discovery import Blocks, subject_of, unwrap
 from walkback.measure.inputs import joined_samples, regroup
 from walkback.measure.module_subject import ModuleSubject, StepFn, UpdateFunction
-from walkback.measure.preconditions import require_measurable
+from walkback.measure.preconditions import require_measurable, require_module
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.updates import part_cosine
@@ -37,8 +37,7 @@ def diagnose_model(
     options: MeasureOptions,
 ) -> DiagnosticReport:
     """Measure a model someone else made, leaving it as it was, and judge it."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    require_module(model)
     evidence = Evidence.of(**accuracies, null=judge_options.null)  # type: ignore[arg-type]
     groups = regroup(eval_batches)
     with measurement_mode(model):
@@ -89,8 +88,7 @@ def update_alignment(
 
     The gradient in training is what `update` leaves in `.grad`, or what the model's own backward pass leaves there.
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    require_module(model)
     if not (isinstance(batch, tuple | list) and len(batch) == 2):
         raise InputError(f"batch is a {type(batch).__name__}; expected a pair (x, y).")
     model, _ = unwrap(model)

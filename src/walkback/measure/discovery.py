@@ -94,6 +94,10 @@ def _named(model: nn.Module, blocks: Blocks) -> Candidate:
                 f"blocks='{blocks}': the model has no such module. It has: {_containers(model)}."
             ) from error
         return Candidate(tuple(names[child] for child in children), blocks)
+    if not isinstance(blocks, Sequence):
+        raise InputError(
+            f"blocks is a {type(blocks).__name__}; expected the path of a ModuleList, or a list of modules."
+        )
     chosen = []
     for block in blocks:
         if isinstance(block, nn.Module) and block in names:

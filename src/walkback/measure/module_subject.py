@@ -144,7 +144,7 @@ class ModuleSubject(Subject):
             target = self._step_losses(output, samples)
             losses, logits, error, seed = target.detach(), None, None, torch.ones_like(target)
         number = tape.find(target)
-        if number is None:
+        if number is None or number in tape.external:
             raise InputError(
                 "The model's output is not the result of torch operations, so it cannot be differentiated. Compute it "
                 "from tensors, without numpy."
@@ -408,6 +408,11 @@ class ModuleSubject(Subject):
         return ModuleSubject(model64, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
 
 
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; not counted for tensors made in inference mode."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _with_gradient(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
@@ -428,7 +433,7 @@ def record_calls(model: nn.Module, blocks: Sequence[str], tape: Tape | None = No
             state = first_tensor([*args, *kwargs.values()])
             if state is None:
                 raise InputError(f"The block '{name}' is called without a tensor, so its state cannot be seen.")
-            pending.append((state, state._version, number(state)))
+            pending.append((state, _version(state), number(state)))
 
         def leave(_module: nn.Module, _args: Any, output: Any, name: str = name) -> None:
             state, version, state_number = pending.pop()
@@ -458,7 +463,7 @@ def check_calls(calls: Sequence[Call], samples: int) -> None:
                     f"The block '{call.block}' {what} a state of shape {tuple(tensor.shape)} for {samples} samples; "
                     "the first axis must be the samples (batch_first=True), the others one sample's features."
                 )
-        if call.state._version != call.version:
+        if _version(call.state) != call.version:
             raise InputError(
                 f"The block '{call.block}' changes its input in place, so the state it got cannot be measured. "
                 "Write h = h + f(h) in place of h += f(h)."

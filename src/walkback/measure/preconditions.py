@@ -20,6 +20,21 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 HALF_TOLERANCE = 1e-2
 
 
+def require_module(model: object) -> None:
+    """Refuse what is not a module of Python code."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            f"The model is a ScriptModule ({type(model).__name__}), whose blocks cannot be seen from Python. Give the "
+            "model that it was made from."
+        )
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise InputError(
+            "The model was made in inference mode, so nothing can be differentiated. Make it outside of it."
+        )
+
+
 def require_measurable(model: nn.Module) -> None:
     """Refuse a model without floating-point parameters, on several devices, or with weights that are not finite."""
     weights = [(name, weight) for name, weight in _weights(model) if weight.is_floating_point()]

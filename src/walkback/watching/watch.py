@@ -41,6 +41,7 @@ from walkback.measure.detector_readings import DetectorReading
 from walkback.measure.discovery import Blocks, subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.module_subject import ModuleSubject, StepFn
+from walkback.measure.preconditions import require_module
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import CreditSource, MeasureOptions, Pool, measure
 from walkback.runs.provenance import provenance
@@ -82,8 +83,7 @@ class Watch:
         credit: CreditSource = "auto",
         loggers: Sequence[Logger] = (),
     ):
-        if not isinstance(model, nn.Module):
-            raise InputError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+        require_module(model)
         edition(protocol)
         self.every: int | None = None if every is None else convert(every, int, "every")
         require_at_least(1 if self.every is None else self.every, 1, "every")
