@@ -29,7 +29,7 @@ from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import NetworkSubject
 from walkback.report.figures import draw
 from walkback.report.study_report import Figure, Plot, Series
@@ -82,7 +82,7 @@ class Network:
 
     @cached_property
     def measurements(self) -> Measurements:
-        return measure(self.subject, self.samples(SAMPLES), **self.about)
+        return measure(self.subject, self.samples(SAMPLES), MeasureOptions(**self.about))
 
     @cached_property
     def quantities(self) -> Quantities:

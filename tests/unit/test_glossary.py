@@ -7,6 +7,7 @@ from fake_measurements import healthy
 
 from walkback.core.errors import InputError
 from walkback.judge import glossary
+from walkback.judge.blocks import BLOCK_COLUMNS
 from walkback.judge.checks import CHECKS
 from walkback.judge.claims import Claim
 from walkback.judge.editions import EDITIONS
@@ -44,6 +45,11 @@ def test_outcomes_are_explained(outcome):
 def test_heads_of_the_overview_are_explained(column):
     if column.name not in OWN_MEANING:
         assert explain(column.name)
+
+
+@pytest.mark.parametrize("head", [head for head, _, _ in BLOCK_COLUMNS])
+def test_heads_of_the_table_of_blocks_are_explained(head):
+    assert explain(head)
 
 
 @pytest.mark.parametrize("aliases", [("D1", "growth", "(a)", "growth (D1)"), ("(c)", "drift", "DRIFT (C)"), ("Γ", "γ")])

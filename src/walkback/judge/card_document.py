@@ -32,6 +32,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
         modes=report.modes,
         measured=_measured(report),
         layers=report.quantities.layers,
+        blocks=report.quantities.blocks,
         aggregates=report.quantities.aggregates,
         statistics=_statistics(report),
         thresholds=report.thresholds,

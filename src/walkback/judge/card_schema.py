@@ -13,6 +13,7 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from walkback.judge.aggregates import Aggregates
+from walkback.judge.blocks import Block
 from walkback.judge.card_part import AccuracySeeds, CardPart, JsonChoice, JsonKeys, JsonLimits, NonNegative
 from walkback.judge.checklist import ChecklistItem
 from walkback.judge.claims import Claim
@@ -110,13 +111,20 @@ class AuditCard(CardPart):
     limits: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
     rerun: tuple[str, ...]
+    blocks: tuple[Block, ...] = ()
     format: Literal[1] = CARD_FORMAT
 
     JSON_KEYS = (
         "format", "walkback", "verdict", "sentence", "protocol", "verdicts", "claim", "checks", "claims", "chain",
-        "modes", "measured", "layers", "aggregates", "statistics", "thresholds", "provenance", "limits", "checklist",
-        "rerun",
+        "modes", "measured", "layers", "blocks", "aggregates", "statistics", "thresholds", "provenance", "limits",
+        "checklist", "rerun",
     )  # fmt: skip
+    JSON_REQUIRED = tuple(key for key in JSON_KEYS if key != "blocks")
+
+    def to_json(self) -> dict[str, Any]:
+        """Without `blocks` where nothing about them was measured, as in cards of older versions."""
+        found = super().to_json()
+        return found if self.blocks else {key: value for key, value in found.items() if key != "blocks"}
 
 
 @cache

@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from walkback.judge.blocks import BLOCK_COLUMNS, Block
 from walkback.judge.card_document import limits
 from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
+from walkback.judge.number import Number
 from walkback.judge.report import DiagnosticReport
 
 _WIDTH = 80
@@ -29,6 +31,7 @@ def card_text(report: DiagnosticReport) -> str:
         *_table(("layer", "|h|", "|g|@128", "cos(g,g64)", "direction", "clamp", "cosine"), map(_layer, q.layers)),
         *_wrapped(_layer_reasons(q.layers)),
         "",
+        *_blocks(q.blocks),
         *_wrapped(f"{name}: {claim.shown}. {claim.reason}" for name, claim in report.claims.items()),
         *_wrapped(f"mode {mode.id}, {mode.name}" for mode in report.modes),
         *_wrapped(limits(report)),
@@ -78,6 +81,18 @@ def _layer_reasons(layers: Sequence[Layer]) -> Iterable[str]:
         if cos is not None and cos.ok and layer.credit is not None and layer.clamp.status == "distorted":
             clamped = layer.credit.clamped
             yield f"layer {layer.index} cosine: {cos:+.3f} without the clamp; plain code reads {clamped:+.3f}"
+
+
+def _blocks(blocks: Sequence[Block]) -> list[str]:
+    """The table of blocks, with the columns that have a number; empty if nothing was measured."""
+    columns: dict[str, list[str]] = {"block": [str(block.index) for block in blocks]}
+    for head, name, spec in BLOCK_COLUMNS:
+        numbers: list[Number] = [getattr(block, name) for block in blocks]
+        if any(number.ok for number in numbers):
+            columns[head] = [number.short(spec) if number.ok else "-" for number in numbers]
+    if len(columns) == 1:
+        return []
+    return [*_table(tuple(columns), list(zip(*columns.values(), strict=True))), ""]
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -66,8 +66,29 @@ GLOSSARY: dict[str, str] = {
         "A null: the rule's random feedback is drawn anew 20 times and the same weights are measured with each draw."
     ),
     "label": (
-        "How a layer's credit relates to the gradient by construction: exact, asymptotic, fitted or none."
+        "How a layer's credit relates to the gradient by construction: exact, asymptotic, fitted, signs or none."
     ),
+    "used cos": (
+        "The cosine of the credit that trains a block with the gradient at the block's output, where its update acts; "
+        "a mean over samples."
+    ),
+    "ratio": "The median over samples of the norm of the credit that trains a block over the norm of that gradient.",
+    "update cos": (
+        "The cosine of the parameter gradient that a method hands to its optimiser with that of the mean loss, for one "
+        "block; a mean over groups of 128 samples."
+    ),
+    "z(update)": "update cos in standard deviations of the same under rotated or freshly drawn credits.",
+    "carried by the skip path": (
+        "Nothing of the alignment is left when the gradient at h_L, which the skips carry to every layer, is removed "
+        "from credit and gradient."
+    ),
+    "skipped": "The accuracy with one block skipped. A network that exploded is far from its training there.",
+    "reset": "The accuracy with one block's parameters set back to their initial values.",
+    "cut": "The accuracy of the network cut off after a block: its head reads that state.",
+    "probe": (
+        "The accuracy of a ridge classifier that reads the labels from a hidden state, fitted on training samples."
+    ),
+    "untrained": "The accuracy of the same probe on the network before training.",
     "exact layer": (
         "A layer whose credit is the gradient by construction, such as the top layer of feedback alignment. Its cosine "
         "of 1 is no evidence of learning."
@@ -75,8 +96,8 @@ GLOSSARY: dict[str, str] = {
     # Reference and credit.
     "hidden state": "The activations h_0..h_L before the first block, between the blocks and after the last one.",
     "reference gradient": (
-        "g_l, the gradient of each sample's own loss in the hidden state h_l, by backprop in one frozen pass. Credits "
-        "are compared with it."
+        "g_l, the derivative of each sample's own loss with respect to the hidden state h_l, from the forward pass "
+        "alone and checked by finite differences."
     ),
     "credit": "a_l, the training signal that a method sends to the hidden state h_l in place of the gradient.",
     "site": (
@@ -88,7 +109,8 @@ GLOSSARY: dict[str, str] = {
     "|g_L|": "The norm of the reference gradient at the deepest hidden state, a mean over samples.",
     "|h|": "The L2 norm of a hidden state, a mean over samples, without normalising first.",
     "direction validity": (
-        "Whether a float64 replay reproduces the direction of a layer's gradient: valid, degraded, noise or missing."
+        "Whether float64 reproduces the direction of a layer's gradient: valid, degraded, noise or missing; invalid if "
+        "it is not the derivative of the loss."
     ),
     "cos(g, g64)": "The cosine between a gradient in the model's own precision and its replay in float64.",
     "clamp": (
@@ -164,6 +186,11 @@ _ALIASES: dict[str, str] = {
     "gamma": "aggregate cosine Γ",
     "aggregate cosine": "aggregate cosine Γ",
     "z": "z over the null",
+    "used_cos": "used cos",
+    "update_cos": "update cos",
+    "credit_ratio": "ratio",
+    "lesion": "skipped",
+    "skip path": "carried by the skip path",
     "exact": "exact layer",
     "reference": "reference gradient",
     "gradient": "reference gradient",

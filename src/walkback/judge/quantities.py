@@ -11,6 +11,7 @@ import numpy as np
 from walkback.core.errors import InputError
 from walkback.core.measurements import AXES, GROUP, Array, Measurements
 from walkback.judge.aggregates import Aggregates, aggregates_of
+from walkback.judge.blocks import Block, blocks_of
 from walkback.judge.layers import Layer, layer_of
 from walkback.judge.number import Number
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -24,6 +25,8 @@ class Quantities:
     """The input of the checks and claims."""
 
     layers: tuple[Layer, ...]
+    blocks: tuple[Block, ...]
+    """Empty if nothing about blocks was measured."""
     growth: Mapping[int, Number]
     """By block l: |h_{l+1}| / |h_l|, means over samples; for block 0 over all tokens if the head reads only cls."""
     overflow: int | None
@@ -85,6 +88,7 @@ def quantities(m: Measurements, thresholds: DiagnosticThresholds) -> Quantities:
     error = Number.missing("the output error was not measured") if errors is None else Number.of(float(errors.mean()))
     return Quantities(
         layers=layers,
+        blocks=blocks_of(m, t),
         growth=_growth(m, layers),
         overflow=_overflow(m),
         group_cos=_group_cos(pairs, layers[-1]),

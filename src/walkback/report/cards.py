@@ -48,6 +48,7 @@ def view(card: Card) -> View:
         make.pairs_section("claim", "The claim", make.claim_rows(card)),
         make.checks_section(card["checks"], card["thresholds"]["confidence"]),
         make.layers_section(card["layers"], layers),
+        *([make.blocks_section(card["blocks"])] if card.get("blocks") else []),
         make.claims_section(card["claims"]),
         make.pairs_section("chain", "Walk-back chain", ((step["question"], step["answer"]) for step in card["chain"])),
         make.pairs_section("modes", "Failure modes", ((f"{m['id']} {m['name']}", m["reason"]) for m in card["modes"])),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from walkback.judge.blocks import BLOCK_COLUMNS
 from walkback.judge.flag import RESULT_WORDS
 from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text
 
@@ -192,6 +193,24 @@ def layers_section(stored: Sequence[Card], layers: Sequence[LayerView]) -> Secti
         (f"{name}, layer{'s' if len(at) > 1 else ''} {', '.join(at)}", text) for (name, text), at in reasons.items()
     )
     return Section("layers", "Layer by layer", "table", tuple(rows), heads, notes)
+
+
+def blocks_section(blocks: Sequence[Card]) -> Section:
+    """The table of blocks: columns without any number are left out."""
+    heads, columns, notes = ["block"], [[str(block["index"]) for block in blocks]], []
+    for head, name, spec in BLOCK_COLUMNS:
+        cells = [number_text(block[name], spec) for block in blocks]
+        if all(cell.value is None for cell in cells):
+            continue
+        heads.append(head)
+        columns.append([EMPTY_CELL if cell.value is None else cell.text for cell in cells])
+        missing = {cell.reason: str(index) for index, cell in enumerate(cells) if cell.value is None}
+        notes += [(f"{head}, block {index}", reason) for reason, index in missing.items()]
+    matter = [str(block["index"]) for block in blocks if block["matters"]]
+    if any(block["matters"] is not None for block in blocks):
+        listed = f"block {', '.join(matter)}" if matter else "none"
+        notes.append(("blocks that matter singly", f"{listed} (skipping it costs accuracy, Holm over blocks)"))
+    return Section("blocks", "Block by block", "table", tuple(zip(*columns, strict=True)), tuple(heads), tuple(notes))
 
 
 def note_text(cell: Cell) -> str:

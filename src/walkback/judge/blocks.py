@@ -1,0 +1,147 @@
+"""The quantities of each block: alignment of the credit that trains it, of its parameter gradients, and what it does
+for the predictions. Shown, not judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkback.core.measurements import Array, Measurements
+from walkback.judge.card_part import CardPart, NonNegative
+from walkback.judge.layers import layer_label, score
+from walkback.judge.number import Number
+from walkback.judge.reference import Direction, direction_of
+from walkback.judge.statistics import holm, mcnemar_margin
+from walkback.judge.thresholds import DiagnosticThresholds
+
+NO_UPDATE = "not made: give update="
+
+
+BLOCK_COLUMNS = (
+    ("used cos", "used_cos", "+.3f"),
+    ("z", "used_z", ".1f"),
+    ("ratio", "credit_ratio", ".2g"),
+    ("update cos", "update_cos", "+.3f"),
+    ("z(update)", "update_z", ".1f"),
+    ("skipped", "accuracy_skipped", ".3f"),
+    ("reset", "accuracy_reset", ".3f"),
+    ("cut", "accuracy_cut", ".3f"),
+    ("probe", "probe", ".3f"),
+    ("untrained", "probe_initial", ".3f"),
+)
+"""The columns of the table of blocks: head, field, format."""
+
+
+@dataclass(frozen=True)
+class Block(CardPart):
+    """Block l, which turns h_l into h_l+1."""
+
+    index: NonNegative
+    used_cos: Number
+    """Mean cosine of the credit that trains the block with the gradient at its output."""
+    used_z: Number
+    """The same in standard deviations of random rotations."""
+    is_exact: bool
+    """Whether that credit is the gradient by construction."""
+    credit_ratio: Number
+    """Median norm of that credit over the norm of that gradient."""
+    update_cos: Number
+    """Mean cosine of the block's parameter gradient with that of the mean loss, over groups."""
+    update_z: Number
+    """The same in standard deviations of rotated or freshly drawn credits."""
+    accuracy_skipped: Number
+    """Accuracy with this block skipped, and with it reset to its initial parameters."""
+    accuracy_reset: Number
+    matters: bool | None
+    """Whether skipping it costs accuracy: the lower bound of the loss is above 0, Holm over blocks."""
+    accuracy_cut: Number
+    """Accuracy of the network cut off after this block."""
+    probe: Number
+    """Accuracy of a linear probe after this block, and of the same on the untrained network."""
+    probe_initial: Number
+
+
+def blocks_of(m: Measurements, t: DiagnosticThresholds) -> tuple[Block, ...]:
+    """One `Block` for each block; empty if nothing about blocks was measured."""
+    names = ("used_cos", "update_cos", "lesion_skip", "probe_correct")
+    if all(m.get(name) is None for name in names):
+        return ()
+    matter = _matter(m, t)
+    return tuple(_block(m, index, matter.get(index), t) for index in range(m.depth))
+
+
+def _block(m: Measurements, index: int, matters: bool | None, t: DiagnosticThresholds) -> Block:
+    used = _used(m, index, direction_of(m, index + 1, t))
+    stds = m.get("null_used_std")
+    return Block(
+        index=index,
+        used_cos=used,
+        used_z=score(used, None if stds is None else float(stds[index])),
+        is_exact=m.facts.get("site") != "input" and layer_label(m, index + 1) == "exact",
+        credit_ratio=_middle(m.get("credit_ratio"), index),
+        update_cos=_mean(m.get("update_cos"), index, NO_UPDATE),
+        update_z=_update_z(m, index),
+        accuracy_skipped=_mean(m.get("lesion_skip"), index, "no lesion was measured"),
+        accuracy_reset=_mean(m.get("lesion_reset"), index, "the initial parameters are not known"),
+        matters=matters,
+        accuracy_cut=_mean(m.get("lesion_cut"), index + 1, "no lesion was measured"),
+        probe=_mean(m.get("probe_correct"), index + 1, "no training samples were given"),
+        probe_initial=_mean(m.get("probe_initial"), index + 1, "the initial parameters are not known"),
+    )
+
+
+def _used(m: Measurements, index: int, direction: Direction) -> Number:
+    if direction.status in ("invalid", "noise"):
+        return Number.invalid(direction.reason)
+    return _mean(m.get("used_cos"), index, "no credit was measured")
+
+
+def _mean(values: Array | None, index: int, missing: str) -> Number:
+    """The mean over known samples or groups; those that are not known are counted."""
+    if values is None:
+        return Number.missing(missing)
+    known = values[index][np.isfinite(values[index])]
+    if known.size == 0:
+        return Number.missing(missing if missing == NO_UPDATE else "not defined here")
+    left_out = values.shape[1] - known.size
+    return Number.of(float(known.mean()), f"{left_out} of {values.shape[1]} left out" if left_out else "")
+
+
+def _middle(values: Array | None, index: int) -> Number:
+    if values is None:
+        return Number.missing("no credit was measured")
+    known = values[index][np.isfinite(values[index])]
+    if known.size == 0:
+        return Number.invalid("no sample has a gradient there")
+    low, high = np.quantile(known, (0.05, 0.95))
+    return Number.of(float(np.median(known)), f"90% of samples from {low:.3g} to {high:.3g}")
+
+
+def _update_z(m: Measurements, index: int) -> Number:
+    """z of the first group's update_cos over its null, whose mean and spread are estimated from the draws."""
+    made, null = m.get("update_cos"), m.get("null_update")
+    if made is None or not np.isfinite(made[index]).any():
+        return Number.missing(NO_UPDATE)
+    if null is None:
+        return Number.missing("the null was not measured")
+    draws = null[index][np.isfinite(null[index])]
+    if draws.size < 2:
+        return Number.invalid("the null has no width")
+    std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
+    return score(Number.of(float(made[index][0] - draws.mean())), std)
+
+
+def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:
+    """For each block that can be skipped, whether skipping it alone costs accuracy."""
+    correct, skipped = m.get("correct"), m.get("lesion_skip")
+    if correct is None or skipped is None:
+        return {}
+    whole = tuple(bool(value) for value in correct)
+    margins = {
+        index: mcnemar_margin(whole, tuple(bool(value) for value in row), t.confidence)
+        for index, row in enumerate(skipped)
+        if np.isfinite(row).all()
+    }
+    p = holm({str(index): margin.p_value(0.0) or 0.0 for index, margin in margins.items()})
+    return {index: margin.mean > 0 and p[str(index)] < 1 - t.confidence for index, margin in margins.items()}
