@@ -92,6 +92,10 @@ class MeasureOptions:
     """What a random rotation of the credit mixes; None: what the rule's feedback mixes, or the features."""
     initial: Mapping[str, Tensor] | None = None
     """The parameters before training, by name: blocks are reset to them, and probes compared with them."""
+    check: bool = True
+    """Whether the reference is checked by finite differences."""
+    updates: bool = True
+    """Whether parameter gradients are measured."""
     lesions: bool = True
     """Whether blocks are skipped, reset and cut off."""
     train: tuple[Any, Tensor] | None = None
@@ -167,7 +171,7 @@ def _check(
     subject64: Subject | None, groups: Groups, first: GroupMeasurement, options: MeasureOptions
 ) -> dict[str, Array]:
     """The reference check on the first samples; empty without a float64 replay, or if the user gave the reference."""
-    if subject64 is None or first.replay is None or options.reference is not None:
+    if not options.check or subject64 is None or first.replay is None or options.reference is not None:
         return {}
     rows = torch.arange(CHECKED_SAMPLES)
     losses_at = subject64.losses_at(*pick(groups[0], rows.repeat(COPIES)))
@@ -220,7 +224,8 @@ class _GroupMeasurer:
         self.source = self._source(groups)
         self._fresh = self._fresh_credits()
         self.space: NullSpace = options.null_space or subject.rotation_space
-        self._has_updates = self.source in (RULE, BACKWARD) and options.replay and options.update is None
+        own = self.source in (RULE, BACKWARD) and options.update is None
+        self._has_updates = own and options.updates and options.replay
 
     def _source(self, groups: Groups) -> str | None:
         """Where the credit comes from; None if there is none."""
