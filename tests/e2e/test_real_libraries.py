@@ -116,3 +116,40 @@ def test_a_resnet_of_timm_has_no_terminal_norm():
     scale_blocks([block for stage in stages for block in stage], ("bn2",), 1e4)
     _, found = statuses(model, batch)
     assert found == ("raised", "clear")
+
+
+@pytest.mark.parametrize("kind", ["fa", "usf"])
+def test_biotorch_layers_have_the_reference_of_plain_ones_and_their_own_backward_as_credit(kind):
+    linears = pytest.importorskip(f"biotorch.layers.{kind}.linear")
+
+    class Block(torch.nn.Module):
+        def __init__(self, linear):
+            super().__init__()
+            self.norm, self.linear = torch.nn.LayerNorm(16), linear(16, 16)
+
+        def forward(self, h):
+            return h + self.linear(self.norm(h))
+
+    def build(linear):
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Linear(6, 16), *(Block(linear) for _ in range(3)), torch.nn.Linear(16, CLASSES)
+        )
+
+    model, plain = build(linears.Linear), build(torch.nn.Linear)
+    plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
+    x = torch.randn(COUNT, 6, generator=draws())
+
+    def gradients(net):
+        states = [net[0](x)]
+        for block in list(net)[1:4]:
+            states.append(block(states[-1]))
+        loss = torch.nn.functional.cross_entropy(net[4](states[-1]), labels(), reduction="sum")
+        return torch.autograd.grad(loss, states)
+
+    pairs = zip(gradients(model), gradients(plain), strict=True)
+    expected = [float(torch.nn.functional.cosine_similarity(a, g).mean()) for a, g in pairs]
+    report = wb.diagnose(model, [(x, labels())])
+    found = report.measurements.arrays["credit_cos"].mean(axis=1)
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    assert min(found) < 0.95

@@ -274,3 +274,22 @@ def test_a_failing_backward_is_named_and_the_rest_is_measured():
     report = wb.diagnose(model, [lying_models.batch("mlp")])
     assert any("own backward pass fails" in each for each in report.measurements.facts["skipped"])
     assert all(layer.direction.status == "valid" for layer in report.quantities.layers)
+
+
+class Clipped(nn.Linear):
+    """Changes its weight in place in every forward pass, as weight clipping does."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+def test_a_weight_that_the_forward_pass_changes_is_measured_and_restored():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), Clipped(8, 8), Clipped(8, 8), Clipped(8, 8), nn.Linear(8, 4))
+    before = copy.deepcopy(model.state_dict())
+    report = wb.diagnose(model, [(torch.randn(260, 6), torch.randint(4, (260,)))], credit="backward")
+    np.testing.assert_allclose(report.measurements.arrays["credit_cos"], 1.0, atol=1e-9)
+    assert np.isfinite(report.measurements.arrays["update_cos"]).all()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

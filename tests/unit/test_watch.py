@@ -530,7 +530,10 @@ class TestCommand:
         assert (state["unit"], state["looks"], state["status"]) == ("epoch", 3, "done")
         assert state["last"] == wb.load(folder).log()[-1]
         assert main(["watch", str(folder), "--once"]) == 0
-        assert "epoch 3" in capsys.readouterr().out
+        page = capsys.readouterr().out
+        assert "epoch 3" in page
+        assert "not measured" in page
+        assert "passes" not in page
         # Rows with the values of the detectors are judged by them.
         last = json.loads((folder / "train.jsonl").read_text().splitlines()[-1])
         row = {**last, "growth": 80.0, "grad_top": 5e-7, "direction": None, "hidden": [1.0, 80.0], "grad": [1e-6, 5e-7]}

@@ -177,7 +177,7 @@ class ModuleSubject(Subject):
 
     def _parameters(self, tape: Tape) -> dict[str, int]:
         """The numbers on the tape of the parameters that the forward pass used."""
-        found = {name: tape.find(parameter) for name, parameter in self._model.named_parameters()}
+        found = {name: tape.origin(parameter) for name, parameter in self._model.named_parameters()}
         return {name: number for name, number in found.items() if number is not None}
 
     def _derivative(self, recorded: RecordedPass, parameters: Mapping[str, int]) -> Derivative:
@@ -252,7 +252,7 @@ class ModuleSubject(Subject):
                 return index
         if not recorded.numbers:
             return HEAD
-        number, first_state = recorded.tape.find(self._model.get_parameter(name)), recorded.numbers[0]
+        number, first_state = recorded.tape.origin(self._model.get_parameter(name)), recorded.numbers[0]
         last = recorded.tape.producer.get(first_state, (-1, 0))[0]
         used_before = any(number in op.inputs for op in recorded.tape.operations[: last + 1])
         return STEM if used_before else HEAD

@@ -70,6 +70,8 @@ class Tape:
     memory: dict[int, Any] = field(default_factory=dict)
     """For each number, which memory it lies in; views of one tensor share it."""
     _numbers: dict[Alias, int] = field(default_factory=dict)
+    _origins: dict[Alias, int] = field(default_factory=dict)
+    """The numbers of external tensors; an operation that changes one in place gives it another number."""
     _alive: list[Tensor] = field(default_factory=list)
     """Keeps memory from being freed and used again, which would make two tensors look like one."""
 
@@ -79,7 +81,12 @@ class Tape:
         if alias not in self._numbers:
             number = self._new(tensor, alias)
             self.external[number] = tensor.detach()
+            self._origins[alias] = number
         return self._numbers[alias]
+
+    def origin(self, tensor: Tensor) -> int | None:
+        """The number of an external tensor before any change in place, or None if it is not on the tape."""
+        return self._origins.get(alias_of(tensor))
 
     @property
     def is_float(self) -> Mapping[int, bool]:
@@ -152,7 +159,7 @@ class Tape:
         values: dict[int, Tensor] = {
             number: tensor.clone() if number in mutated else tensor for number, tensor in self.external.items()
         }
-        values.update(given or {})
+        values.update({n: tensor.clone() if n in mutated else tensor for n, tensor in (given or {}).items()})
         extra = added or {}
 
         def store(number: int, value: Tensor) -> None:

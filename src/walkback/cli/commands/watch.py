@@ -15,11 +15,12 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
+from walkback.judge.detector_alarms import is_watched
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -119,7 +120,10 @@ def _page(state: WatchState) -> RenderableType:
         if values:
             ends = f"{_number(values[0])} to {_number(values[-1])}"
             table.add_row(f"{label}, l = 0..{len(values) - 1}", ends, sparkline(values))
-    detectors = [_detector_line(name, at, name in state.raised, state.unit) for name, at in state.first.items()]
+    if any(isinstance(row.get("flags"), Mapping) or is_watched(row) for row in state.rows):
+        detectors = [_detector_line(name, at, name in state.raised, state.unit) for name, at in state.first.items()]
+    else:
+        detectors = [f"{', '.join(state.first)}: not measured (train with --watch to measure them)"]
     lines = [Text(line) for line in (*detectors, last.get("problem", ""), state.message) if line]
     return Group(table, *lines)
 
