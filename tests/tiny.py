@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from walkback.core.configuration import grid
+from walkback.core.content_hash import SHA256
 from walkback.core.errors import InputError
 from walkback.core.settings import Scalar, Spec
 from walkback.credit import RULES
 from walkback.data.tensors import TENSORS_NAME, Tensors, from_tensors
 from walkback.nets import ARCHS
 from walkback.nets.network import Network
+from walkback.runs import store
 from walkback.training.driver import Snapshot, Trainer
 from walkback.training.resolved_run import ResolvedRun, resolve
 
@@ -178,3 +182,11 @@ def other_choice(made: Any, key: str) -> str:
     return next(
         choice for choice in typing.get_args(typing.get_type_hints(type(made))[key]) if choice != getattr(made, key)
     )
+
+
+def remove_hashes(run: Path) -> None:
+    """Make a finished run like one of 0.8.1, whose log and record have no hashes, so that a test may change them."""
+    record = json.loads((run / store.RECORD).read_text())
+    for key in (store.LOG_HASH, SHA256):
+        record.pop(key, None)
+    (run / store.RECORD).write_bytes(store.record_json(record))

@@ -262,9 +262,9 @@ def update_alignment(
     step and leaves gradients in `.grad` (or returns them by name), without the optimiser's step; without it the model's
     own backward pass is used. NaN where a gradient is zero or missing. The model is left unchanged.
     """
-    from walkback.auditing.diagnose_model import update_alignment
+    from walkback.auditing.diagnose_model import measure_update_alignment
 
-    return update_alignment(model, batch, update, step_fn)
+    return measure_update_alignment(model, batch, update, step_fn)
 
 
 def verify(

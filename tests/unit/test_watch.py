@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import tiny
 import walkback as wb
 from walkback.cli.commands.watch import BARS, WATCH_WIDTH, sparkline
 from walkback.cli.main import main
@@ -539,6 +540,7 @@ class TestCommand:
         row = {**last, "growth": 80.0, "grad_top": 5e-7, "direction": None, "hidden": [1.0, 80.0], "grad": [1e-6, 5e-7]}
         with (folder / "train.jsonl").open("a") as file:
             file.write(json.dumps({**row, "epoch": 4}) + "\n")
+        tiny.remove_hashes(folder)
         main(["watch", str(folder), "--once", "--json"])
         state = json.loads(capsys.readouterr().out)
         assert state["first"] == {"D1": 4, "D2": None, PAPERS_D2: 4, "direction": None}

@@ -81,7 +81,7 @@ def measure_options(
     return MeasureOptions(labels=labels, exact=tuple(exact), initial=weights, train=train, **given)
 
 
-def update_alignment(
+def measure_update_alignment(
     model: nn.Module, batch: Any, update: UpdateFunction | None = None, step_fn: StepFn | None = None
 ) -> dict[str, float]:
     """For each parameter, the cosine of its gradient in training with that of the mean loss of one batch.

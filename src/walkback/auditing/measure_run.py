@@ -12,11 +12,12 @@ from torch import Tensor
 
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
-from walkback.core.measurements import GROUP, Array, Measurements
+from walkback.core.measurements import GROUP, SECOND_EDITION, Array, Measurements
+from walkback.credit.rule import SIGN_FEEDBACK
 from walkback.data.dataset import Dataset, DataSource
 from walkback.data.feed import Normalise, TestSet
 from walkback.measure.finite_steps import measure_functional
-from walkback.measure.inputs import regroup
+from walkback.measure.inputs import Groups, regroup
 from walkback.measure.snapshot import MeasureOptions, measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
@@ -27,7 +28,7 @@ from walkback.training.resolved_run import ResolvedRun, resolve
 
 EVALUATION_SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
-PROBE_SAMPLES = 16 * GROUP
+PROBE_TRAINING_SAMPLES = 16 * GROUP
 """Training samples that probes are fitted on."""
 FUNCTIONAL_SAMPLES = 4 * GROUP
 """The same for finite steps, which take well over a hundred forward passes per sample and layer."""
@@ -81,6 +82,25 @@ class RunMeasurer:
         params, state = self._weights(run, resolved, first)
         training = self._training_samples(run, resolved)
         taken = measure_network(resolved, params, state, self._tests(run, resolved), first, training)
+        return self._with_run(taken, run, resolved, params, first)
+
+    def measure_first_edition(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
+        """The same as a card of an older version was measured: without the quantities that it does not know."""
+        first = resolved.params()
+        params, state = self._weights(run, resolved, first)
+        subject, labels = _subject(resolved, params, state)
+        known = None if labels is None else ["none" if label == SIGN_FEEDBACK else label for label in labels]
+        options = MeasureOptions(
+            labels=known, site=resolved.shared_options.site, null_space="all", check=False, updates=False, lesions=False
+        )
+        taken = measure(subject, _evaluation_samples(self._tests(run, resolved)), options)
+        arrays = {name: array for name, array in taken.arrays.items() if name not in SECOND_EDITION}
+        return self._with_run(Measurements(arrays, taken.facts), run, resolved, params, first)
+
+    def _with_run(
+        self, taken: Measurements, run: store.Run, resolved: ResolvedRun, params: Leaves, first: Leaves
+    ) -> Measurements:
+        """The measurements with those of the whole test set, of the weights' change, and the run's origin."""
         arrays = {**taken.arrays, **_weight_change(first, params), "test_correct": self._right(run, resolved, params)}
         return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
 
@@ -123,7 +143,9 @@ class RunMeasurer:
         """The first training samples, as a probe sees them."""
         data = self.data(run, resolved)
         normalise = Normalise(data, resolved.dtype, self.device)
-        return normalise(data.train_x[:PROBE_SAMPLES].to(self.device)), data.train_y[:PROBE_SAMPLES].to(self.device)
+        return normalise(data.train_x[:PROBE_TRAINING_SAMPLES].to(self.device)), data.train_y[
+            :PROBE_TRAINING_SAMPLES
+        ].to(self.device)
 
     def _tests(self, run: store.Run, resolved: ResolvedRun) -> TestSet:
         return TestSet(self.data(run, resolved), resolved.dtype, self.device)
@@ -142,7 +164,6 @@ def measure_network(
     With its `initial` parameters, blocks are reset to them and skipped; with `training` samples, probes are fitted.
     """
     subject, labels = _subject(resolved, params, state)
-    samples = regroup(_first(tests.batches(), EVALUATION_SAMPLES), distinct=True)
     options = MeasureOptions(
         labels=labels,
         site=resolved.shared_options.site,
@@ -150,7 +171,11 @@ def measure_network(
         train=training,
         lesions=initial is not None,
     )
-    return measure(subject, samples, options)
+    return measure(subject, _evaluation_samples(tests), options)
+
+
+def _evaluation_samples(tests: TestSet) -> Groups:
+    return regroup(_first(tests.batches(), EVALUATION_SAMPLES), distinct=True)
 
 
 def _weight_change(first: Leaves, last: Leaves) -> dict[str, Array]:

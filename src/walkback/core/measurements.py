@@ -125,6 +125,15 @@ STORED_TYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8))
 """Types of stored arrays: float64, or the smaller ones that hold the values exactly."""
 
 
+SECOND_EDITION = frozenset(
+    ("used_cos", "credit_ratio", "null_used_std", "null_used_fresh", "token_cos", "partial_cos", "null_partial_std",
+     "update_cos", "update_cos_full", "update_cos_stem", "update_cos_leaf", "null_update", "reference_error",
+     "reference_floor", "reference_slope", "reference_inner", "lesion_skip", "lesion_reset", "lesion_cut",
+     "probe_correct", "probe_initial")
+)  # fmt: skip
+"""Measurements that cards written before version 0.10 do not know."""
+
+
 @dataclass(frozen=True)
 class Measurements:
     """The measurements of one model: arrays by name (see `AXES`) and facts."""

@@ -28,7 +28,7 @@ Label = Literal["exact", "asymptotic", "fitted", "signs", "none"]
 """How a layer's credit relates to the gradient by construction; a cosine of an exact layer is no evidence."""
 EXACT: Label = "exact"
 UNRELATED: Label = "none"
-SIGNS: Label = "signs"
+SIGN_FEEDBACK: Label = "signs"
 """The feedback has the signs of the current weights, so it is aligned with them whatever was learned."""
 
 LEARNED = "learned."

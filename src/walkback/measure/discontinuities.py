@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from walkback.measure.tape import Operation, Ref, Tape
 
-STEPS = frozenset(
+STEP_FUNCTIONS = frozenset(
     ("sign", "sgn", "round", "floor", "ceil", "trunc", "fix", "heaviside", "floor_divide", "bucketize", "searchsorted")
 )
 """Operations on floating-point numbers that return floating-point numbers and jump."""
@@ -60,7 +60,7 @@ def _base_name(op: Operation) -> str:
 
 def _jumps(op: Operation) -> bool:
     name = _base_name(op)
-    return name in STEPS or name.startswith(STEP_PREFIXES) or bool(op.drawn)
+    return name in STEP_FUNCTIONS or name.startswith(STEP_PREFIXES) or bool(op.drawn)
 
 
 def _is_value_free(op: Operation) -> bool:

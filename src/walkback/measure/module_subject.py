@@ -27,7 +27,7 @@ from walkback.measure.reference_check import LossesAt
 from walkback.measure.restore import random_state_restored, restored
 from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, classify, whole_labels
 from walkback.measure.tape import Tape, adding, alias_of, record
-from walkback.measure.updates import HEAD, STEM, Part, Updates
+from walkback.measure.updates import HEAD, STEM, NetworkPart, Updates
 from walkback.nets.network import Leaves
 
 StepFn = Callable[[nn.Module, Any], Tensor]
@@ -246,7 +246,7 @@ class ModuleSubject(Subject):
             derivative = self._derivative(recorded, self._parameters(recorded.tape))
             return self._updates(recorded, derivative, made)
 
-    def _part(self, name: str, recorded: RecordedPass) -> Part:
+    def _part(self, name: str, recorded: RecordedPass) -> NetworkPart:
         for index, block in enumerate(self._blocks):
             if name == block or name.startswith(block + "."):
                 return index

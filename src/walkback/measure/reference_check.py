@@ -17,7 +17,7 @@ from walkback.core.random_streams import generator
 from walkback.measure.vectors import norms
 
 CHECKED_SAMPLES = 64
-STEPS = (1e-4, 1e-6)
+STEP_SIZES = (1e-4, 1e-6)
 """Step sizes relative to |h_l|; the second is tried where the first gives too large an error."""
 MAX_ERROR = 1e-3
 """Median error above which the next step size is tried."""
@@ -51,7 +51,7 @@ def _check_layer(losses_at: LossesAt, layer: int, h: Tensor, g: Tensor) -> list[
     lengths = norms(h.flatten(1))
     lengths = torch.where((lengths > 0) & lengths.isfinite(), lengths, 1.0)
     best: list[Tensor] = []
-    for relative in STEPS:
+    for relative in STEP_SIZES:
         step = relative * lengths
         moved = directions * step[:, None]
         addend = torch.cat([moved[0], -moved[0], moved[1], -moved[1]]).reshape(-1, *h.shape[1:])

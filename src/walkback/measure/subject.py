@@ -288,7 +288,9 @@ class NetworkSubject(Subject):
             return {n: torch.zeros_like(leaf) if n.startswith(untrained) else leaf for n, leaf in found.items()}
 
         true = local.gradients(plain, transport(plain), "output", None, how.penalty_reduction)
-        parts = {name: int(name.split(".")[1]) if name.startswith("blocks.") else name.split(".")[0] for name in true}
+        # A stored file has no order; sorted, the same sums have the same rounding.
+        names = [(name, name.split(".")) for name in sorted(true)]
+        parts = {name: int(path[1]) if path[0] == "blocks" else path[0] for name, path in names}
         return Updates(
             made=gradients(None),
             true=true,

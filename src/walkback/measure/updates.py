@@ -14,7 +14,7 @@ from walkback.nets.network import Leaves
 
 NULL_DRAWS = 20
 STEM, HEAD = "stem", "head"
-Part = int | str
+NetworkPart = int | str
 """A block's number, `stem` or `head`."""
 Pull = Callable[[int, Tensor], Leaves]
 """The gradients of block l's parameters when a credit [n, ...] arrives at its output."""
@@ -28,7 +28,7 @@ class Updates:
     """What the method hands to its optimiser."""
     true: Leaves
     """The gradient of the mean loss of the same samples."""
-    parts: Mapping[str, Part]
+    parts: Mapping[str, NetworkPart]
     """Which part of the network each parameter belongs to."""
     full: Leaves | None = None
     """The same as `made`, with the method's penalty."""
@@ -52,7 +52,7 @@ def part_cosine(left: Leaves, right: Leaves, names: Sequence[str]) -> Tensor:
 
 def update_cosines(updates: Updates, blocks: int) -> dict[str, Tensor]:
     """The cosines of one group: per block, of the stem, per parameter."""
-    by_part: dict[Part, list[str]] = {}
+    by_part: dict[NetworkPart, list[str]] = {}
     for name, part in updates.parts.items():
         by_part.setdefault(part, []).append(name)
 

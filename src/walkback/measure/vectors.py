@@ -86,6 +86,4 @@ def without(values: Tensor, direction: Tensor) -> Tensor:
 
 def token_cosines(left: Tensor, right: Tensor) -> Tensor:
     """For each sample of [n, tokens, d], the mean cosine over tokens with a nonzero `right`; NaN if there are none."""
-    found = cosines(left.detach().double(), right.detach().double())
-    known = found.isfinite()
-    return torch.where(known, found, 0.0).sum(1) / known.sum(1)
+    return cosines(left.detach().double(), right.detach().double()).nanmean(1)

@@ -15,13 +15,13 @@ from torch import Generator, Tensor
 
 from walkback.credit.feedback import gaussian
 from walkback.credit.perlinear_rule import PerLinearRule, keys
-from walkback.credit.rule import SIGNS
+from walkback.credit.rule import SIGN_FEEDBACK
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
 class BatchwiseSignFeedback(PerLinearRule):
-    label = SIGNS
+    label = SIGN_FEEDBACK
 
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
         return {

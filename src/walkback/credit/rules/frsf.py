@@ -18,13 +18,13 @@ from torch import Generator, Tensor
 
 from walkback.credit.feedback import RandomFeedback
 from walkback.credit.perlinear_rule import PerLinearRule, keys
-from walkback.credit.rule import SIGNS
+from walkback.credit.rule import SIGN_FEEDBACK
 from walkback.nets.network import Leaves, Network
 
 
 @dataclass(frozen=True)
 class FixedSignFeedback(RandomFeedback, PerLinearRule):
-    label = SIGNS
+    label = SIGN_FEEDBACK
     fresh_is_null = False  # Fresh magnitudes still use the signs of the weights.
 
     def init(self, net: Network, generator: Generator) -> Leaves:

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from walkback.credit.perlinear_rule import PerLinearRule
-from walkback.credit.rule import SIGNS
+from walkback.credit.rule import SIGN_FEEDBACK
 from walkback.nets.network import Leaves
 
 
 @dataclass(frozen=True)
 class UniformSignFeedback(PerLinearRule):
-    label = SIGNS
+    label = SIGN_FEEDBACK
 
     def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
         fan_out = weight.shape[0]
