@@ -279,7 +279,9 @@ class NetworkSubject(Subject):
         rule, noise = self._bound(y)
         linears = rule.linears(net, self._state, noise)
         seen = trace(net, self._params, x, y, linears, with_input=True)
-        plain = trace(net, self._params, x, y, [plain_linear] * net.depth, with_input=True)
+        plain = seen
+        if type(rule).linears is not CreditRule.linears:  # Its Linears have another backward pass.
+            plain = trace(net, self._params, x, y, [plain_linear] * net.depth, with_input=True)
         credits, _ = rule.credit(net, self._params, self._state, seen, noise)
 
         def gradients(penalty: Tensor | None) -> Leaves:
