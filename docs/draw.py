@@ -1,4 +1,4 @@
-"""Draw the pictures of the diagnostics' pages: `python docs/draw.py`, about half a minute on one core.
+"""Draw the pictures of the diagnostics' pages: `python docs/draw.py`, less than a minute on one core.
 
 Small networks are trained on the embedded task in float64, so that the order of summation on another processor does not
 lead to another network, and measured in float32, as networks usually are. The learning rate is a hundred times the
@@ -8,6 +8,7 @@ every value in them to `pictures.json` beside them; a test computes the values a
 
 from __future__ import annotations
 
+import copy
 import json
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,16 +22,18 @@ import torch
 import torch.nn.functional as F
 
 import walkback as wb
-from walkback.core.configuration import RunConfig
-from walkback.core.measurements import Measurements
+from walkback.core.configuration import RunConfig, grid
+from walkback.core.measurements import Array, Measurements
+from walkback.credit.rules.bp import RULE as BACKPROP
 from walkback.judge.finite_steps import Functional, functional_layers
 from walkback.judge.layers import LayerCredit
 from walkback.judge.quantities import Quantities, quantities
+from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
 from walkback.measure.snapshot import MeasureOptions, measure
-from walkback.measure.subject import NetworkSubject
+from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.report.figures import draw
 from walkback.report.study_report import Figure, Plot, Series
 from walkback.runs.store import Run
@@ -38,7 +41,7 @@ from walkback.training.resolved_run import ResolvedRun, resolve
 
 FOLDER = Path(__file__).parent / "pictures"
 LIMITS = DiagnosticThresholds()
-SAMPLES, FEW = 1024, 256
+SAMPLES, FEW, PROBE_SAMPLES = 1024, 256, 2048
 ARCH, EPOCHS, LR, SEED = "resmlp:d=32", 4, 0.1, 1
 SETTING = f"ResMLP 32×4 on the embedded task, {EPOCHS} epochs at learning rate {LR:g}, seed {SEED}"
 METHODS = {"BP": "bp", "DFA raw": "dfa:site=input", "DFA unit_error": "dfa:scale=unit_error,site=input"}
@@ -49,6 +52,12 @@ FROZEN_BASELINES = {
 }
 STYLES = {"BP": "BP", "DFA raw": "DFA raw", "DFA unit_error": "DFA"}
 COLLAPSED = "DFA unit_error"
+STEPS, STEP_SIZE = 400, 0.2
+"""Training of the network with a custom backward pass."""
+
+
+def _narrow(arrays: Any) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,12 @@ class Network:
         return resolve(RunConfig.from_json(self.run.record["config"]))
 
     @cached_property
-    def subject(self) -> NetworkSubject:
-        def narrow(arrays: Any) -> dict[str, torch.Tensor]:
-            return {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in arrays.items()}
+    def params(self) -> dict[str, torch.Tensor]:
+        return _narrow(self.run.params())
 
-        return NetworkSubject(
-            self.resolved.net, narrow(self.run.params()), self.resolved.rule, narrow(self.run.rule_state())
-        )
+    @cached_property
+    def subject(self) -> NetworkSubject:
+        return NetworkSubject(self.resolved.net, self.params, self.resolved.rule, _narrow(self.run.rule_state()))
 
     def samples(self, count: int) -> Any:
         data = self.resolved.source.load(None)
@@ -82,7 +90,17 @@ class Network:
 
     @cached_property
     def measurements(self) -> Measurements:
-        return measure(self.subject, self.samples(SAMPLES), MeasureOptions(**self.about))
+        data = self.resolved.source.load(None)
+        training = data.train_x[:PROBE_SAMPLES].float(), data.train_y[:PROBE_SAMPLES]
+        options = MeasureOptions(**self.about, initial=self.resolved.params(), train=training)
+        return measure(self.subject, self.samples(SAMPLES), options)
+
+    @cached_property
+    def exact_at_input(self) -> Measurements:
+        """The same network as if backprop's credit, the gradient at h_l, trained block l."""
+        subject = NetworkSubject(self.resolved.net, self.params, BACKPROP(), {}, LocalLoss("input"))
+        labels = BACKPROP().labels(self.resolved.net.depth)
+        return measure(subject, self.samples(SAMPLES), MeasureOptions(labels=labels, site="input"))
 
     @cached_property
     def quantities(self) -> Quantities:
@@ -115,6 +133,58 @@ def trained(out: Path) -> tuple[Networks, Networks]:
     ]
     half = len(METHODS)
     return {net.label: net for net in found[:half]}, {net.label: net for net in found[half:]}
+
+
+class FeedbackFunction(torch.autograd.Function):
+    """A Linear as libraries for feedback alignment write it: the backward pass uses a fixed random matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, feedback: torch.Tensor) -> Any:
+        ctx.save_for_backward(x, feedback)
+        return x @ weight.t() + bias
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, feedback = ctx.saved_tensors
+        return grads[0] @ feedback, grads[0].t() @ x, grads[0].sum(0), None
+
+
+class FeedbackLinear(torch.nn.Linear):
+    def __init__(self, fan_in: int, fan_out: int):
+        super().__init__(fan_in, fan_out)
+        self.register_buffer("feedback", torch.randn(fan_out, fan_in) / fan_in**0.5)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return FeedbackFunction.apply(x, self.weight, self.bias, self.feedback)
+
+
+def feedback_net() -> torch.nn.Sequential:
+    """A plain network of feedback layers, without skips: stem, four blocks, head."""
+    torch.manual_seed(SEED)
+    blocks = [torch.nn.Sequential(torch.nn.Tanh(), FeedbackLinear(32, 32)) for _ in range(4)]
+    return torch.nn.Sequential(FeedbackLinear(16, 32), *blocks, torch.nn.Tanh(), FeedbackLinear(32, 10)).double()
+
+
+def train_by_own_backward(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), lr=STEP_SIZE)
+    for step in range(STEPS):
+        rows = slice(step * 128 % len(x), step * 128 % len(x) + 128)
+        optimiser.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimiser.step()
+
+
+def cosine_by_grad(model: torch.nn.Sequential, x: torch.Tensor, y: torch.Tensor) -> list[float]:
+    """The mean cosine of the credit with what autograd returns, as code computes it that takes that as the gradient."""
+    states = [model[0](x)]
+    for block in model[1:-2]:
+        states.append(block(states[-1]))
+    for state in states:
+        state.retain_grad()
+    loss = F.cross_entropy(model[-2:](states[-1]), y, reduction="sum")
+    reference = torch.autograd.grad(loss, states, retain_graph=True)
+    loss.backward()
+    return [float(F.cosine_similarity(h.grad, g).mean()) for h, g in zip(states, reference, strict=True)]
 
 
 def series(net: Network, y: Sequence[float | None], **more: Any) -> Series:
@@ -172,6 +242,132 @@ def reference(nets: Networks, frozen: Networks) -> Figure:
         f"{direction.status}: float64 agrees with float32 to cosine {LIMITS.direction_valid_cos:g} for "
         f"{direction.share_valid:.1%} of samples, and {clamp.share:.1%} of them are under the clamp. "
         f"Right: the plain cosine function of a vector and itself. {SETTING}.",
+    )
+
+
+def own_backward(nets: Networks, frozen: Networks) -> Figure:
+    data = nets["BP"].resolved.source.load(None)
+    x, y = data.test_x[:SAMPLES].double(), data.test_y[:SAMPLES]
+    model, plots, accuracies = feedback_net(), [], []
+    for title in ("before training", "after training"):
+        found = wb.diagnose(copy.deepcopy(model).float(), [(x, y)]).measurements.arrays
+        true, wide = found["credit_cos"].mean(1), LIMITS.null_z * found["null_haar_std"]
+        places = [float(layer) for layer in range(len(true))]
+        lines = (
+            Series(
+                f"random rotation, ±{LIMITS.null_z:g} σ", places, [0.0] * len(true), "null", list(-wide), list(wide)
+            ),
+            Series("against .grad", places, cosine_by_grad(model, x, y), "BP", mark="both"),
+            Series("against the derivative", places, list(true), "FA", mark="both"),
+        )
+        plots.append(by_layer(title, "cosine", lines))
+        accuracies.append(float(found["correct"].mean()))
+        if title == "before training":
+            train_by_own_backward(model, data.train_x.double(), data.train_y)
+    return Figure(
+        "own_backward",
+        "A custom backward pass is taken for the gradient",
+        tuple(plots),
+        "The credit of feedback alignment, written as a custom autograd.Function. Code that reads the reference from "
+        "autograd compares the credit with itself: +1 at every state. Against the derivative of the forward pass the "
+        "cosine is inside its null before training and above it afterwards. A plain network of 4 blocks of width 32 on "
+        f"the embedded task, {STEPS} steps of SGD at learning rate {STEP_SIZE:g}; accuracy {accuracies[0]:.2f} before "
+        f"and {accuracies[1]:.2f} after training.",
+    )
+
+
+def used(nets: Networks, frozen: Networks) -> Figure:
+    plots, ratios = [], []
+    for label in ("DFA raw", "DFA unit_error"):
+        found = nets[label].exact_at_input.arrays
+        blocks = range(len(found["used_cos"]))
+        places, ticks = [float(block) for block in blocks], tuple(f"block {block}" for block in blocks)
+
+        def line(title: str, style: str, values: Array, places: list[float] = places) -> Series:
+            return Series(title, places, list(values[: len(places)].mean(1)), style, mark="both")
+
+        lines = (
+            line("credit_cos", "BP", found["credit_cos"]),
+            line("used_cos", "FA", found["used_cos"]),
+            line("update_cos", "DFA", found["update_cos"]),
+        )
+        plots.append(Plot(f"weights trained by {label}", "", "cosine", lines, ticks=ticks))
+        ratios.append(f"{label} {np.median(found['credit_ratio'][0]):.3g}")
+    return Figure(
+        "used",
+        "Exact credit, used at the block's input",
+        tuple(plots),
+        "Block l gets the exact gradient at its input, g_l, as its credit. credit_cos compares it with g_l and is 1. "
+        "used_cos compares it with the gradient at the block's output, g_l+1, and update_cos compares the block's "
+        "parameter gradient with that of the mean loss: both are far below 1 at block 0. credit_ratio at block 0: "
+        + ", ".join(ratios)
+        + f". {SAMPLES} samples. {SETTING}.",
+    )
+
+
+def skip_path(nets: Networks, frozen: Networks) -> Figure:
+    plots, sentences = [], []
+    for method, title in (("kp", "random feedback"), ("usf", "feedback with the weights' signs")):
+        made = resolve(grid(method, arch=ARCH, seeds=SEED, dtype="float64")[0])
+        subject = NetworkSubject(made.net, made.params(), made.rule, made.state())
+        labels = made.rule.labels(made.net.depth)
+        found = measure(subject, nets["BP"].samples(SAMPLES), MeasureOptions(labels=labels))
+        whole, partial = found.arrays["credit_cos"].mean(1), found.arrays["partial_cos"][:-1].mean(1)
+        wide = LIMITS.null_z * found.arrays["null_partial_std"][:-1]
+        places = [float(layer) for layer in range(len(whole))]
+        lines = (
+            Series(
+                f"rotation of the partial credit, ±{LIMITS.null_z:g} σ",
+                places[:-1],
+                [0.0] * len(wide),
+                "null",
+                list(-wide),
+                list(wide),
+            ),
+            Series("cosine", places, list(whole), "DFA", mark="both"),
+            Series("partial cosine", places[:-1], list(partial), "FA", mark="both"),
+        )
+        plots.append(by_layer(title, "cosine", lines))
+        claim = judge(found).claims["alignment"]
+        sentences.append(f"{method} reads “{claim.name or claim.reason.split(':')[0]}”")
+    return Figure(
+        "skip_path",
+        "The skip path carries the cosine of untrained feedback",
+        tuple(plots),
+        "Untrained networks; the feedback acts in every Linear of a block. Left: random feedback (kp before training); "
+        "the skips carry g_L to every state, so the cosine is far above zero, and without g_L nothing is left. Right: "
+        "feedback with the signs of the weights (usf). " + "; ".join(sentences) + f". At h4 the credit is exact. "
+        f"{SAMPLES} samples, {ARCH.split(':')[0]} of width 32 with 4 blocks, seed {SEED}.",
+    )
+
+
+def lesions(nets: Networks, frozen: Networks) -> Figure:
+    shown = (nets["BP"], nets[COLLAPSED])
+
+    def accuracies(net: Network, name: str) -> list[float]:
+        return [float(value) for value in net.measurements.arrays[name].mean(1)]
+
+    whole = {net.label: float(net.measurements.arrays["correct"].mean()) for net in shown}
+    skipped = [series(net, [whole[net.label], *accuracies(net, "lesion_skip")], mark="bars") for net in shown]
+    probes = [series(net, accuracies(net, "probe_correct"), mark="both") for net in shown]
+    untrained = accuracies(shown[0], "probe_initial")
+    places = [float(layer) for layer in range(len(untrained))]
+    last = {net.label: probes[index].y[-1] for index, net in enumerate(shown)}
+    ticks = ("none", *(str(block) for block in range(len(untrained) - 1)))
+    return Figure(
+        "lesions",
+        "Blocks skipped, and states probed",
+        (
+            Plot("accuracy with one block skipped", "block that is skipped", "", tuple(skipped), ticks=ticks),
+            by_layer(
+                "accuracy of a linear probe", "", [*probes, Series("untrained", places, untrained, "null", mark="both")]
+            ),
+        ),
+        "Left: accuracy of the whole network and with each block skipped. Right: accuracy of a linear probe on each "
+        "hidden state, beside the same on the untrained network. On the last state: "
+        + ", ".join(f"{label} {value:.2f}" for label, value in last.items())
+        + f", untrained {untrained[-1]:.2f}. The states of {COLLAPSED} have exploded, so its skipped networks are far "
+        f"from what was trained. {SAMPLES} test samples, {PROBE_SAMPLES} training samples for the probes. {SETTING}.",
     )
 
 
@@ -324,6 +520,10 @@ PICTURES: tuple[Callable[[Networks, Networks], Figure], ...] = (
     concentration,
     alignment,
     functional,
+    own_backward,
+    used,
+    skip_path,
+    lesions,
 )
 
 
