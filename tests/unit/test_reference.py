@@ -80,6 +80,7 @@ def test_a_diagnosis_measures_the_own_backward_and_leaves_the_model_as_it_was(bo
     report = wb.diagnose(model, [lying_models.batch(body)])
     facts = report.measurements.facts
     assert facts["credit"] == (None if lie in HONEST else "the model's own backward")
+    assert any("model's own backward" in line for line in report.to_json()["limits"]) == (lie not in HONEST)
     errors = np.nanmedian(report.measurements.arrays["reference_error"], axis=1)
     assert (errors < 1e-5).all()
     assert all(layer.direction.status == "valid" for layer in report.quantities.layers)
@@ -223,6 +224,7 @@ def test_a_given_reference_is_used_and_not_checked():
     report = wb.diagnose(model, data, reference=lambda seen: [2 * g for g in seen.reference])
     assert report.measurements.facts["reference"] == "given by reference="
     assert "reference_error" not in report.measurements.arrays
+    assert any("given by reference=" in line for line in report.to_json()["limits"])
     with pytest.raises(wb.InputError, match="reference has shapes"):
         wb.diagnose(model, data, reference=lambda seen: seen.reference[:-1])
 

@@ -30,6 +30,11 @@ from walkback.core.files import friendly_os_errors, write_atomic
 GROUP = 128
 """Samples in a group, and the batch whose mean loss gradients are quoted for (@128)."""
 
+DERIVATIVE = "the derivative of the forward pass"
+"""The fact `reference` where nothing else was given."""
+RULE_CREDIT = "the rule's"
+"""The fact `credit` of walkback's own rules."""
+
 Array = NDArray[np.float64]
 
 AXES: dict[str, tuple[str, ...]] = {

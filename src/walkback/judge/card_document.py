@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from walkback.core.jsonable import jsonable
+from walkback.core.measurements import DERIVATIVE, RULE_CREDIT, Array
 from walkback.core.version import __version__
 from walkback.judge import statistics
 from walkback.judge.card import CheckedCard, seal
@@ -110,6 +113,7 @@ def limits(report: DiagnosticReport) -> list[str]:
         lines.append(f"Only {q.groups} groups of samples were measured; {t.min_groups} or more are asked for.")
     if report.measurements.get("grad_cos64") is None:
         lines.append("There was no float64 replay: directions are not checked.")
+    lines += _origin_lines(report)
     if not report.evidence.frozen:
         lines.append("No frozen baseline was given: depth utility is not checked.")
     if report.evidence.deciding == UNNAMED:
@@ -123,6 +127,23 @@ def limits(report: DiagnosticReport) -> list[str]:
     others = {name: v.outcome for name, v in report.verdicts.items() if v.outcome != report.verdict}
     lines += [f"The edition '{name}' concludes otherwise: {outcome}." for name, outcome in others.items()]
     return lines
+
+
+def _origin_lines(report: DiagnosticReport) -> list[str]:
+    """Where the credit and the reference come from, if that is not the rule and the checked derivative."""
+    facts, errors = report.measurements.facts, report.measurements.get("reference_error")
+    lines = [] if facts.get("credit") in (None, RULE_CREDIT) else [f"Credit: {facts['credit']}."]
+    if facts.get("reference") not in (None, DERIVATIVE):
+        return [*lines, f"The reference is {facts['reference']} and was not checked."]
+    if facts.get("reference") is not None and report.measurements.get("grad_cos64") is not None:
+        unchecked = [str(index) for index in range(report.quantities.depth + 1) if _is_unchecked(errors, index)]
+        if unchecked:
+            lines.append(f"The reference was not checked by finite differences at layer {', '.join(unchecked)}.")
+    return lines
+
+
+def _is_unchecked(errors: Array | None, index: int) -> bool:
+    return errors is None or not bool(np.isfinite(errors[index]).any())
 
 
 def _is_gradient(layer: Layer) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.measurements import GROUP, Array, Measurements
+from walkback.core.measurements import DERIVATIVE, GROUP, RULE_CREDIT, Array, Measurements
 from walkback.core.random_streams import generator
 from walkback.measure.inputs import Groups, join, pick
 from walkback.measure.lesions import measure_lesions
@@ -45,8 +45,8 @@ SAME_GRADIENT = {torch.float64: 1e-6}
 """Relative difference above which the model's own backward pass is not the derivative; in other formats 1e-2."""
 _ROUNDING = 1e-9
 """Share of a vector that is taken for rounding error."""
-DERIVATIVE, GIVEN_REFERENCE = "the derivative of the forward pass", "given by reference="
-RULE, GIVEN, BACKWARD = "the rule's", "given by credit=", "the model's own backward"
+GIVEN_REFERENCE = "given by reference="
+RULE, GIVEN, BACKWARD = RULE_CREDIT, "given by credit=", "the model's own backward"
 
 
 @dataclass
