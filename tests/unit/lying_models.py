@@ -59,7 +59,7 @@ class AttentionBranch(nn.Module):
 
     def forward(self, h):
         normed = self.norm(h)
-        mask = torch.full((TOKENS, TOKENS), -torch.inf, dtype=h.dtype).triu(1)
+        mask = torch.full((TOKENS, TOKENS), -torch.inf, dtype=h.dtype, device=h.device).triu(1)
         f = self.attention(normed, normed, normed, need_weights=False, attn_mask=mask)[0]
         return f + self.mlp(h + f)
 
