@@ -18,18 +18,21 @@ from walkback.judge.thresholds import DiagnosticThresholds
 NO_UPDATE = "not made: give update="
 
 
-BLOCK_COLUMNS = (
+ALIGNMENT_COLUMNS = (
     ("used cos", "used_cos", "+.3f"),
     ("z", "used_z", ".1f"),
     ("ratio", "credit_ratio", ".2g"),
     ("update cos", "update_cos", "+.3f"),
     ("z(update)", "update_z", ".1f"),
+)
+PREDICTION_COLUMNS = (
     ("skipped", "accuracy_skipped", ".3f"),
     ("reset", "accuracy_reset", ".3f"),
     ("cut", "accuracy_cut", ".3f"),
     ("probe", "probe", ".3f"),
     ("untrained", "probe_initial", ".3f"),
 )
+BLOCK_COLUMNS = (*ALIGNMENT_COLUMNS, *PREDICTION_COLUMNS)
 """The columns of the table of blocks: head, field, format."""
 
 

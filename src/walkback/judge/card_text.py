@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from walkback.judge.blocks import BLOCK_COLUMNS, Block
+from walkback.judge.blocks import ALIGNMENT_COLUMNS, PREDICTION_COLUMNS, Block
 from walkback.judge.card_document import limits
 from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
@@ -84,15 +84,17 @@ def _layer_reasons(layers: Sequence[Layer]) -> Iterable[str]:
 
 
 def _blocks(blocks: Sequence[Block]) -> list[str]:
-    """The table of blocks, with the columns that have a number; empty if nothing was measured."""
-    columns: dict[str, list[str]] = {"block": [str(block.index) for block in blocks]}
-    for head, name, spec in BLOCK_COLUMNS:
-        numbers: list[Number] = [getattr(block, name) for block in blocks]
-        if any(number.ok for number in numbers):
-            columns[head] = [number.short(spec) if number.ok else "-" for number in numbers]
-    if len(columns) == 1:
-        return []
-    return [*_table(tuple(columns), list(zip(*columns.values(), strict=True))), ""]
+    """Two tables of blocks, alignment and predictions, with the columns that have a number; empty if there are none."""
+    lines: list[str] = []
+    for chosen in (ALIGNMENT_COLUMNS, PREDICTION_COLUMNS):
+        columns: dict[str, list[str]] = {"block": [str(block.index) for block in blocks]}
+        for head, name, spec in chosen:
+            numbers: list[Number] = [getattr(block, name) for block in blocks]
+            if any(number.ok for number in numbers):
+                columns[head] = [number.short(spec) if number.ok else "-" for number in numbers]
+        if len(columns) > 1:
+            lines += [*_table(tuple(columns), list(zip(*columns.values(), strict=True))), ""]
+    return lines
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

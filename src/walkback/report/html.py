@@ -34,8 +34,8 @@ def html(card: Card) -> str:
             layers=shown.section("layers"),
             panels=strip(shown),
             crosses=has_crosses,
-            before=[s for s in shown.sections if s.id == "claim"],
-            after=[s for s in shown.sections if s.id not in ("claim", "checks", "layers")],
+            before=[s for name in ("blocks", "claim") for s in shown.sections if s.id == name],
+            after=[s for s in shown.sections if s.id not in ("blocks", "claim", "checks", "layers")],
             sign=SIGNS[shown.verdict],
             result_classes=RESULT_CLASSES,
         )
