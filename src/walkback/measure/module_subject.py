@@ -344,8 +344,8 @@ class ModuleSubject(Subject):
 
         def found(layer: int, addend: Tensor) -> Tensor | None:
             number, inputs = recorded.numbers[layer], recorded.inputs
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Some code warns that there are no gradients: here none are wanted.
+            # With gradients, as in the recorded pass: torch's own transformer layers take another way without them.
+            with torch.enable_grad():
                 if number in recorded.tape.producer:
                     with adding(recorded.tape, number, addend) as was_added:
                         output = forward(self._model, inputs, recorded.labels, self._step_fn)
@@ -357,7 +357,7 @@ class ModuleSubject(Subject):
                         return None
                     moved = map_tensors(lambda leaf: leaf + addend if alias_of(leaf) in is_state else leaf, inputs)
                     output = forward(self._model, moved, recorded.labels, self._step_fn)
-                return self._losses_of(output if self._step_fn else logits_of(output), recorded)
+                return self._losses_of(output if self._step_fn else logits_of(output), recorded).detach()
 
         return found
 

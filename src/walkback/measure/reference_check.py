@@ -18,9 +18,9 @@ from walkback.measure.vectors import norms
 
 CHECKED_SAMPLES = 64
 STEP_SIZES = (1e-4, 1e-6)
-"""Step sizes relative to |h_l|; the second is tried where the first gives too large an error."""
-MAX_ERROR = 1e-3
-"""Median error above which the next step size is tried."""
+"""Step sizes relative to |h_l|; the second is tried where the first may be too large, and the better one counts."""
+ACCURATE = 1e-5
+"""Median error under which no other step size is tried."""
 COPIES = 4
 """Copies of each sample in one forward pass: forward and backward along two directions."""
 _ROUNDING = 1e-14
@@ -68,6 +68,6 @@ def _check_layer(losses_at: LossesAt, layer: int, h: Tensor, g: Tensor) -> list[
         floor = torch.where(scale > 0, _ROUNDING * parts.abs().amax((0, 1)) / (step * scale), 0.0)
         if not best or error.nanmedian() < best[0].nanmedian():
             best = [error, floor, slopes[0], inners[0]]
-        if best[0].nanmedian() <= MAX_ERROR:
+        if best[0].nanmedian() <= ACCURATE:
             break
     return [part.cpu().numpy() for part in best]
