@@ -32,7 +32,8 @@ from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.report.figures import draw
 from walkback.report.study_report import Figure, Plot, Series

@@ -18,7 +18,8 @@ from walkback.judge.quantities import quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.detector_readings import DetectorReading, Detectors
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import plain_linear
 from walkback.runs import train_runs

@@ -15,7 +15,8 @@ from walkback.judge.claims import fresh_critical
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.measure.updates import rotated
 from walkback.measure.vectors import haar_std

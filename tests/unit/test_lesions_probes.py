@@ -16,8 +16,9 @@ import tiny
 import walkback as wb
 from walkback.measure.inputs import regroup
 from walkback.measure.lesions import measure_lesions
+from walkback.measure.options import MeasureOptions
 from walkback.measure.probes import PENALTIES, RidgeClassifier
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import part
 

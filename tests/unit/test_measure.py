@@ -23,8 +23,9 @@ from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import Groups, regroup
+from walkback.measure.options import MeasureOptions
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
 from walkback.measure.vectors import clamped_cosines, cosines, haar_std, norms, units
 

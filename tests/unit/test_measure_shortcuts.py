@@ -9,7 +9,8 @@ import torch
 import tiny
 from walkback.measure import vectors
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
 
 DATA = "prototypes:train=96,test=300,dim=6,prototypes=8,labels=4"

@@ -16,8 +16,9 @@ import walkback as wb
 from walkback.measure.discontinuities import find_discontinuity
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import regroup
+from walkback.measure.options import MeasureOptions
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.snapshot import measure
 from walkback.measure.tape import record
 
 BODIES = pytest.mark.parametrize("body", lying_models.BRANCHES)

@@ -18,7 +18,8 @@ from walkback.data.dataset import Dataset, DataSource
 from walkback.data.feed import Normalise, TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import Groups, regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store

@@ -11,17 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
+from walkback.measure.block_calls import Call, ModelRunError, StepFn, check_calls, forward, record_calls
 from walkback.measure.inputs import cast, tensor_leaves
-from walkback.measure.module_subject import (
-    Call,
-    CaptureKind,
-    ModelRunError,
-    ModuleSubject,
-    StepFn,
-    check_calls,
-    forward,
-    record_calls,
-)
+from walkback.measure.module_subject import CaptureKind, ModuleSubject
 from walkback.measure.preconditions import require_measurable
 
 Blocks = str | Sequence[str] | Sequence[nn.Module]

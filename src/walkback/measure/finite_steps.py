@@ -23,8 +23,8 @@ from torch import Tensor
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP, Array, Measurements
 from walkback.core.random_streams import generator
+from walkback.measure.group_arrays import choose_pool
 from walkback.measure.inputs import Groups
-from walkback.measure.snapshot import choose_pool
 from walkback.measure.subject import CreditFunction, NetworkSubject
 from walkback.measure.vectors import as_rows, cosines, norms, units
 

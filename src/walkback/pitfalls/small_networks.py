@@ -19,7 +19,8 @@ from walkback.data.dataset import Dataset
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.inputs import Groups, regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Leaves, Network, part
 from walkback.training.resolved_run import ResolvedRun, resolve

@@ -14,7 +14,8 @@ from walkback.bench.result import BenchOptions, BenchResult, BenchRow, BenchTarg
 from walkback.bench.setup import BENCH_BATCH, scale
 from walkback.bench.timing import interleaved
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.runs.train_runs import choose_device
 from walkback.training.driver import set_exact_arithmetic

@@ -97,7 +97,7 @@ def _model(args: argparse.Namespace) -> int:
         raise InputError("--model needs --data: a data set's name, or pkg.mod:function that yields (x, y) batches.")
     from walkback.auditing import load_model
     from walkback.auditing.diagnose_model import diagnose_model
-    from walkback.measure.snapshot import MeasureOptions
+    from walkback.measure.options import MeasureOptions
     from walkback.runs.train_runs import choose_device
 
     judge_options, device = judging_of(args), choose_device(args.device)

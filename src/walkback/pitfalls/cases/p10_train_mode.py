@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from walkback.core.measurements import GROUP
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import regroup
+from walkback.measure.options import MeasureOptions
 from walkback.measure.restore import measurement_mode
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.snapshot import measure
 from walkback.measure.vectors import as_rows, cosines
 from walkback.pitfalls import small_networks
 from walkback.pitfalls.case import PitfallOutcome

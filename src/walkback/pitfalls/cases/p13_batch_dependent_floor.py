@@ -13,7 +13,8 @@ from torch import Tensor
 
 from walkback.core.measurements import GROUP
 from walkback.measure.inputs import regroup
-from walkback.measure.snapshot import MeasureOptions, measure
+from walkback.measure.options import MeasureOptions
+from walkback.measure.snapshot import measure
 from walkback.measure.subject import NetworkSubject
 from walkback.measure.vectors import as_rows, norms
 from walkback.pitfalls import small_networks
