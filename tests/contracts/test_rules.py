@@ -95,9 +95,11 @@ def test_a_samples_credit_does_not_depend_on_the_rest_of_its_batch(rule, net):
     other = x.flip(0) * 3
     mixed = credits_of(resolved, params, state, torch.cat([x[:5], other[5:]]), y)
     alone = credits_of(resolved, params, state, x[:1], y[:1])
+    # A credit by relaxation is a difference of states divided by beta, which multiplies rounding errors.
+    close = {"rtol": 1e-8, "atol": 1e-11} if rule.startswith("ep") else {"rtol": 1e-12, "atol": 1e-14}
     for credit, in_mixed, single in zip(whole, mixed, alone, strict=True):
-        torch.testing.assert_close(credit[:5], in_mixed[:5], rtol=1e-12, atol=1e-14)
-        torch.testing.assert_close(credit[:1], single, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(credit[:5], in_mixed[:5], **close)
+        torch.testing.assert_close(credit[:1], single, **close)
 
 
 @PAIRS

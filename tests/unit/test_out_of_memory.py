@@ -169,18 +169,18 @@ CAPPED = """if True:
     from walkback.training.resolved_run import resolve
     settings = dict(arch="resmlp:d=256,depth=4", data="prototypes:train=512,test=64", batch=256, epochs=1)
     walkback.train("bp", **settings, seeds=99, out=sys.argv[1] + "/warm", device="cpu")
-    recipes = [resolve(config) for config in grid("bp", seeds=range(32), **settings)]
-    (whole,) = run.plan_rest(recipes, run.Options(Path(sys.argv[1]), device="cpu"))
+    resolved_runs = [resolve(config) for config in grid("bp", seeds=range(32), **settings)]
+    (whole,) = run.plan_unfinished(resolved_runs, run.TrainOptions(Path(sys.argv[1]), device="cpu"))
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + whole.memory // 2,) * 2)
 
-    class Told(run.Listener):
+    class Printer(run.ProgressListener):
         def planned(self, groups, steps):
-            print("planned", *(len(group.recipes) for group in groups))
+            print("planned", *(len(group.resolved_runs) for group in groups))
         def backed_off(self, group, parts, steps):
             print(back_off_text(group, parts))
 
-    how = dict(out=sys.argv[1] + "/runs", device="cpu", listener=Told())
+    how = dict(out=sys.argv[1] + "/runs", device="cpu", listener=Printer())
     results = walkback.train("bp", **settings, **how, seeds=range(32))
     print(*(result.status for result in results))
 """
