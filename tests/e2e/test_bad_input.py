@@ -401,7 +401,7 @@ class TestProcesses:
         [
             ["train", "--method", "dff"],
             ["train", "--epochs", "x"],
-            ["train", *TINY, "--out", "mine.txt/below"],
+            pytest.param(["train", *TINY, "--out", "mine.txt/below"], marks=pytest.mark.slow),
         ],
     )
     def test_one_sentence_and_nothing_else(self, here, words):

@@ -158,6 +158,7 @@ def dies_and_goes_on(nursery, tmp_path, driver, operations):
     return status == DIED
 
 
+@pytest.mark.slow
 @DRIVERS
 def test_dying_inside_a_write_changes_no_bit(nursery, tmp_path, driver):
     assert dies_and_goes_on(nursery, tmp_path, driver, range(3, 60, 11)), "the later ones were never reached"

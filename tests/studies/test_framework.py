@@ -407,6 +407,7 @@ class TestCommand:
 
 
 class TestFunction:
+    @pytest.mark.slow
     def test_it_does_what_the_command_does(self, tmp_path, whole):
         (study_report,) = walkback.study("mini", scale="smoke", out=tmp_path, device="cpu")
         assert study_report.findings[0].holds

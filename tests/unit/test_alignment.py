@@ -115,8 +115,14 @@ def gradients(model, x, y):
     return found
 
 
-@pytest.mark.parametrize("body", lying_models.BRANCHES)
-@pytest.mark.parametrize("lie", ["function", "full_hook", "tensor_hook", "dfa"])
+@pytest.mark.parametrize(
+    ("body", "lie"),
+    [
+        pytest.param(body, lie, marks=() if body == "mlp" or lie == "function" else pytest.mark.slow)
+        for body in lying_models.BRANCHES
+        for lie in ("function", "full_hook", "tensor_hook", "dfa")
+    ],
+)
 def test_update_cos_of_foreign_code_is_that_of_its_grad(body, lie):
     model = lying_models.make(body, lie).double()
     x, y = lying_models.batch(body)

@@ -78,6 +78,7 @@ def test_a_fleet_is_halved_until_it_fits(tmp_path, monkeypatch, error):
     assert sizes == {1: 2, 2: 2, 3: 1, 4: 2, 5: 2}
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_the_smaller_fleets(tmp_path, monkeypatch):
     for seeds in ([1, 2, 3], [4, 5]):
         walkback.train(**{**GRID, "seeds": seeds}, out=tmp_path / "small")

@@ -135,6 +135,7 @@ class TestCountedWork:
         split = load_balance.split_long_fleets(fleets, 2)
         assert [[r.config.seed for r in group.resolved_runs] for group in split] == [[0, 1], [4, 5], [2], [3]]
 
+    @pytest.mark.slow
     def test_two_sweeps_on_a_loaded_machine_give_the_same_bits(self, tmp_path, monkeypatch):
         resolved_runs = sweep.runs_of_grid(parse_grid(GRID))
         for number in (1, 2):

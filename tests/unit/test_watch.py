@@ -363,6 +363,7 @@ class TestJournal:
         assert wb.Watch(model, batches(), every=1, out=out, resume=True).first["D1"] == 2
         assert wb.Watch(model, batches(), every=1, out=out, resume=True, start=1).first["D1"] is None
 
+    @pytest.mark.slow
     def test_kill_9_loses_no_row(self, tmp_path):
         code = (
             "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
