@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from walkback.measure.tape import Operation, Ref, Tape
+from walkback.measure.tape import Operation, Tape
 
 STEP_FUNCTIONS = frozenset(
     ("sign", "sgn", "round", "floor", "ceil", "trunc", "fix", "heaviside", "floor_divide", "bucketize", "searchsorted")
@@ -68,8 +68,7 @@ def _is_value_free(op: Operation) -> bool:
     if name in VALUE_FREE or name.endswith("_like") or name.startswith("new_"):
         return True
     # A test for an infinite value, as attention masks use it, is the same for all finite values.
-    numbers = (a for a in op.arguments if isinstance(a, float) and not isinstance(a, Ref))
-    return name in ("eq", "ne") and any(not math.isfinite(number) for number in numbers)
+    return name in ("eq", "ne") and any(isinstance(a, float) and not math.isfinite(a) for a in op.arguments)
 
 
 def _affected(tape: Tape, op: Operation) -> Iterable[int]:

@@ -194,7 +194,7 @@ def _partial(credit: Tensor, reference: Tensor, top: Tensor, space: NullSpace) -
 
 def _branch_norms(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
     """Norms of what each block adds to the residual stream, in float64 if there is a replay."""
-    passes = [(group.replay or group.frozen_pass).states for group in groups]
+    passes = [group.exact_pass.states for group in groups]
     if len(passes[0]) < 2 or len({state.shape for state in passes[0]}) > 1:
         return {}
     whole = (torch.cat(layer).double() for layer in zip(*passes, strict=True))  # Only two are in memory at a time.
@@ -212,7 +212,7 @@ def _group_cosines(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
     full = [group for group in groups if len(group.frozen_pass.losses) == GROUP]
     if len(full) < 2:
         return {}
-    means = torch.stack([pooled((g.replay or g.frozen_pass).reference[-1], g.pool).mean(0) for g in full])
+    means = torch.stack([pooled(g.exact_pass.reference[-1], g.pool).mean(0) for g in full])
     table = units(means) @ units(means).T
     upper = torch.triu_indices(len(full), len(full), offset=1)
     return {"group_cos": table[upper[0], upper[1]].cpu().numpy()}

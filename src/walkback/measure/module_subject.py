@@ -266,7 +266,7 @@ class ModuleSubject(Subject):
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> ModuleSubject:
         model = copy.deepcopy(self._model)
         model.load_state_dict({**model.state_dict(), **parameters})
-        return ModuleSubject(model, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
+        return self._with_model(model)
 
     def lesioned_logits(self, x: Any, initial: Mapping[str, Tensor] | None) -> LesionedLogits:
         if self._step_fn is not None:
@@ -400,8 +400,11 @@ class ModuleSubject(Subject):
                 tensor.grad = None
 
     def double(self) -> ModuleSubject:
-        model64 = copy.deepcopy(self._model).double()
-        return ModuleSubject(model64, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
+        return self._with_model(copy.deepcopy(self._model).double())
+
+    def _with_model(self, model: nn.Module) -> ModuleSubject:
+        """The same blocks and loss for another model of this structure."""
+        return ModuleSubject(model, self._blocks, self._kind, self._step_fn, self.found, self.skipped)
 
 
 def _with_gradient(tensor: Tensor) -> Tensor:

@@ -23,11 +23,7 @@ from walkback.measure.probes import measure_probes
 from walkback.measure.reference_check import CHECKED_SAMPLES, COPIES, check_reference
 from walkback.measure.subject import FrozenPass, NetworkSubject, Subject
 from walkback.measure.updates import null_cosines, rotated, update_cosines
-from walkback.measure.vectors import (
-    NullSpace,
-    as_rows,
-    cosines,
-)
+from walkback.measure.vectors import NullSpace, as_rows, cosines
 
 FRESH_DRAWS = 20
 """How often the feedback is drawn anew for the null of fresh feedback."""
@@ -110,11 +106,11 @@ def _probes(subject: Subject, groups: Groups, pool: str, options: MeasureOptions
     """Probes of this network and of the untrained one; empty without training samples."""
     if options.train is None or groups[0][1] is None:
         return {}
-    test = [join([x for x, _ in groups]), torch.cat([y for _, y in groups if y is not None])]
-    found = {"probe_correct": measure_probes(subject, options.train, (test[0], test[1]), pool)}
-    untrained = None if options.initial is None else subject.with_parameters(options.initial)
-    if untrained is not None:
-        found["probe_initial"] = measure_probes(untrained, options.train, (test[0], test[1]), pool)
+    test = join([x for x, _ in groups]), torch.cat([y for _, y in groups if y is not None])
+    found = {"probe_correct": measure_probes(subject, options.train, test, pool)}
+    if options.initial is not None:
+        untrained = subject.with_parameters(options.initial)
+        found["probe_initial"] = measure_probes(untrained, options.train, test, pool)
     return found
 
 
@@ -206,6 +202,9 @@ class _GroupMeasurer:
             group.fresh_used = _fresh_used(group.exact_pass, draws, self._options.site)
         if len(frozen_pass.losses) == GROUP:
             group.updates = self._update_cosines(x, y, group, draws if first else None)
+        # They hold a whole graph; only their cosines are needed after this group.
+        group.frozen_pass = replace(frozen_pass, updates=None)
+        group.replay = replace(replay, updates=None) if replay else None
         return group
 
     def _with_reference(self, frozen_pass: FrozenPass) -> FrozenPass:
@@ -238,9 +237,11 @@ class _GroupMeasurer:
         cosines_found = update_cosines(found, blocks)
         credits = group.exact_credit
         if draws is not None and found.pull is not None and credits is not None:
-            places = [block if self._options.site == "input" else block + 1 for block in range(blocks)]
-            null = [[drawn[place] for place in places] for drawn in draws]
-            null = null or rotated([credits[place] for place in places], self.space)
+
+            def used(of: Sequence[Tensor]) -> list[Tensor]:
+                return [used_credit(of, block, self._options.site) for block in range(blocks)]
+
+            null = [used(drawn) for drawn in draws] or rotated(used(credits), self.space)
             cosines_found["null_update"] = null_cosines(found, null)
         return cosines_found
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.random_streams import generator
-from walkback.measure.vectors import NullSpace, by_position
+from walkback.measure.vectors import NullSpace, by_position, cosines
 from walkback.nets.network import Leaves
 
 NULL_DRAWS = 20
@@ -36,18 +36,11 @@ class Updates:
 
 
 def part_cosine(left: Leaves, right: Leaves, names: Sequence[str]) -> Tensor:
-    """Cosine of two gradients over the named parameters as one vector; NaN if one is zero, missing or not finite.
-
-    Inner products and norms are added up over parameters, each divided by its largest value first, so that tiny
-    gradients do not underflow.
-    """
-    pairs = [(left[name].detach().double(), right[name].detach().double()) for name in names if name in left]
-    if not pairs or len(pairs) < len(names):
+    """Cosine of two gradients over the named parameters as one vector; NaN if one is zero, missing or not finite."""
+    if not names or any(name not in left for name in names):
         return torch.tensor(torch.nan, dtype=torch.float64)
-    a, b = (torch.cat([pair[side].flatten() for pair in pairs]) for side in (0, 1))
-    a, b = a / a.abs().amax(), b / b.abs().amax()
-    cosine: Tensor = (a @ b) / (a.norm() * b.norm())
-    return cosine
+    a, b = (torch.cat([leaves[name].detach().double().flatten() for name in names]) for leaves in (left, right))
+    return cosines(a, b)
 
 
 def update_cosines(updates: Updates, blocks: int) -> dict[str, Tensor]:
