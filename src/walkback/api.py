@@ -27,7 +27,7 @@ _Augment = Literal["auto", "none", "crop_flip", "crop_flip_black"]
 _Precision = Literal["float32", "float64", "tf32"]
 _Device = Literal["auto", "cpu", "cuda"]
 _DriverName = Literal["auto", "single", "fleet"]
-_ProtocolName = Literal["three", "four"]
+_ProtocolName = Literal["claims", "three", "four"]
 _NullName = Literal["method_shell", "bp_shell"]
 
 
@@ -93,8 +93,9 @@ def audit(
     augment: _Augment = RunConfig.augment,
     dtype: _Precision = RunConfig.dtype,
     thresholds: DiagnosticThresholds | None = None,
-    protocol: _ProtocolName = "three",
+    protocol: _ProtocolName = "claims",
     null: _NullName = "method_shell",
+    claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -108,14 +109,15 @@ def audit(
 ) -> Audit:
     """Train methods with their frozen baselines and backprop, measure them, and judge them together.
 
-    Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, and the deciding frozen
-    baseline `null`. The runs, a card for each and an overview of all (`audit.html`) are below `out`.
+    Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the deciding frozen
+    baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and decides nothing.
+    The runs, a card for each and an overview of all (`audit.html`) are below `out`.
     """
     from walkback.auditing.audit import run_audit
     from walkback.judge.options import JudgeOptions
     from walkback.runs.train_runs import ProgressListener
 
-    judge_options = JudgeOptions(thresholds, protocol, null)
+    judge_options = JudgeOptions(thresholds, protocol, null, _tuple(claims))
     options = _options(
         out, data_root,
         resume=resume, device=device, driver=driver, max_seconds=max_seconds, checkpoint_seconds=checkpoint_seconds,
@@ -167,6 +169,11 @@ def _resolved(
     return [resolve(config, own_data) for config in configs]
 
 
+def _tuple(claims: Any) -> Any:
+    """A list of claims as a tuple; anything else is refused by `JudgeOptions`."""
+    return tuple(claims) if isinstance(claims, list | tuple) else claims
+
+
 def _options(out: str | Path, data_root: str | Path | None, **settings: Any) -> TrainOptions:
     from walkback.runs.train_runs import TrainOptions
 
@@ -194,6 +201,7 @@ def diagnose(
     frozen_baseline_acc: float | Sequence[float] | Mapping[str, Any] | None = None,
     *,
     bp_acc: float | Sequence[float] | None = None,
+    test_samples: int | None = None,
     null: _NullName = "method_shell",
     method_name: str = "",
     notes: str = "",
@@ -210,14 +218,16 @@ def diagnose(
     pool: Literal["auto", "cls", "mean", "all"] = "auto",
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
     thresholds: DiagnosticThresholds | None = None,
-    protocol: _ProtocolName = "three",
+    protocol: _ProtocolName = "claims",
+    claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
 ) -> DiagnosticReport:
     """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
-    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `blocks` names the
-    residual blocks if they are not found; `step_fn(model, batch)` gives per-sample losses if the model is no plain
-    classifier.
+    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `test_samples` is
+    the size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
+    if they are not found; `step_fn(model, batch)` gives per-sample losses if the model is no plain classifier. With
+    `claims=["depth"]` a measured alignment is shown and decides nothing.
 
     The reference is the derivative of the forward pass, whatever the model's backward pass returns; `reference` maps a
     frozen pass to other reference gradients. `credit` maps a frozen pass (states, reference, error, ...) to credits
@@ -232,12 +242,17 @@ def diagnose(
     from walkback.auditing.diagnose_model import diagnose_model, measure_options
     from walkback.judge.options import JudgeOptions
 
-    accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc, "bp_acc": bp_acc}
+    accuracies = {
+        "headline_acc": headline_acc,
+        "frozen_baseline_acc": frozen_baseline_acc,
+        "bp_acc": bp_acc,
+        "test_samples": test_samples,
+    }
     return diagnose_model(
         model,
         eval_batches,
         accuracies,
-        JudgeOptions(thresholds, protocol, null),
+        JudgeOptions(thresholds, protocol, null, _tuple(claims)),
         method_name=method_name,
         notes=notes,
         blocks=blocks,

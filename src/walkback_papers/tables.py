@@ -10,8 +10,9 @@ import numpy as np
 
 from walkback.core.settings import Spec, changed_settings
 from walkback.judge import detector_alarms
+from walkback.judge.alignment_claim import alignment_of_seeds
 from walkback.judge.audit_table import worst_outcome
-from walkback.judge.claims import Claim, alignment_of_seeds
+from walkback.judge.claim import Claim
 from walkback.judge.number import Number
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.statistics import Margin, mean_interval, paired_margin

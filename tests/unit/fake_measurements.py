@@ -65,8 +65,16 @@ def fake(
             "credit_group_cos": np.repeat(wanted, groups, axis=1),
             "null_haar_std": np.full(layers, null_std),
         }
+        # Block l is trained by the credit of its output, or of its input.
+        used = slice(0, -1) if site == "input" else slice(1, None)
+        arrays |= {
+            "used_cos": per_sample[used],
+            "credit_ratio": np.full((blocks, samples), 1.0),
+            "null_used_std": np.full(blocks, null_std),
+        }
         if fresh is not None:
             arrays["null_fresh"] = fresh + 0.01 * np.tile([-1.0, 1.0], (layers, 10))
+            arrays["null_used_fresh"] = arrays["null_fresh"][used]
     facts: dict[str, Any] = {
         "layers": layers,
         "samples": samples,
@@ -86,6 +94,11 @@ def changed(m: Measurements, facts: dict[str, Any] | None = None, **arrays: np.n
     """The same measurements with some arrays or facts replaced; None removes an array."""
     kept = {name: array for name, array in (dict(m.arrays) | arrays).items() if array is not None}
     return Measurements(kept, dict(m.facts) | (facts or {}))
+
+
+def without_blocks(m: Measurements) -> Measurements:
+    """The measurements as versions before 0.10 made them: nothing about blocks."""
+    return changed(m, used_cos=None, credit_ratio=None, null_used_std=None, null_used_fresh=None)
 
 
 def scaled(m: Measurements, factor: float) -> Measurements:

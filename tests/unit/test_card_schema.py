@@ -78,7 +78,16 @@ def test_a_part_is_described_by_its_fields():
 
 def test_every_key_that_a_card_has_is_in_the_schema_and_the_other_way_round():
     assert schema()["properties"].keys() == {*AuditCard.json_keys(), "hash"}
-    assert card_of().keys() == schema()["properties"].keys() - {"blocks"}, "nothing about blocks was measured"
+    assert card_of().keys() == schema()["properties"].keys()
+    assert card_of("no credit").keys() == schema()["properties"].keys() - {"blocks"}, "nothing about blocks is known"
+
+
+def test_the_schema_of_format_1_lacks_what_format_2_added():
+    first, second = schema(1)["properties"], schema(2)["properties"]
+    assert second["verdicts"]["properties"].keys() - first["verdicts"]["properties"].keys() == {"claims"}
+    assert second["claims"]["properties"].keys() - first["claims"]["properties"].keys() == {"credit"}
+    for name in ("verdicts", "claims"):
+        assert set(second[name]["required"]) == second[name]["properties"].keys()
 
 
 def test_every_threshold_is_in_the_schema():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from fake_measurements import healthy
 
@@ -9,8 +11,8 @@ from walkback.core.errors import InputError
 from walkback.judge import glossary
 from walkback.judge.blocks import BLOCK_COLUMNS
 from walkback.judge.checks import CHECKS
-from walkback.judge.claims import Claim
-from walkback.judge.editions import EDITIONS
+from walkback.judge.claim import Claim, ClaimOutcome
+from walkback.judge.editions import PROTOCOLS
 from walkback.judge.evidence import NULLS, UNNAMED
 from walkback.judge.glossary import GLOSSARY, explain
 from walkback.judge.report import judge
@@ -32,11 +34,11 @@ def test_every_check_is_explained_under_the_names_it_has_on_cards():
 
 def test_every_aggregate_edition_and_baseline_is_explained():
     numbers = [name for name in judge(healthy()).quantities.aggregates.to_json() if not name.endswith("_z")]
-    for name in (*numbers, *EDITIONS, *NULLS.keys() - {UNNAMED}):
+    for name in (*numbers, *PROTOCOLS, *NULLS.keys() - {UNNAMED}):
         assert explain(name)
 
 
-@pytest.mark.parametrize("outcome", ["trustworthy", "walked_back", "inconclusive", "stands", "trivial"])
+@pytest.mark.parametrize("outcome", ["trustworthy", *get_args(ClaimOutcome)])
 def test_outcomes_are_explained(outcome):
     assert explain(outcome) == explain(Claim("alignment", outcome, "").shown.split(":")[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_measurements import healthy
+from fake_measurements import healthy, without_blocks
 
 from walkback.core.measurements import Measurements
 from walkback.judge.blocks import NO_UPDATE
@@ -29,8 +29,10 @@ def sizes():
 
 
 def test_older_measurements_have_no_blocks():
-    assert quantities(healthy(), DiagnosticThresholds()).blocks == ()
-    assert "blocks" not in judge(healthy()).to_json()
+    old = without_blocks(healthy())
+    assert quantities(old, DiagnosticThresholds()).blocks == ()
+    assert "blocks" not in judge(old).to_json()
+    assert judge(old).claims["alignment"].outcome == "inconclusive"
 
 
 def test_used_cos_is_a_mean_over_known_samples_in_widths_of_its_null():

@@ -181,7 +181,7 @@ def test_the_reason_of_d3_names_what_was_not_given():
 
 
 def test_concentration_is_reported_and_never_decides():
-    report = judge(concentrated(), Evidence.of(0.6, 0.3))
+    report = judge(concentrated(), Evidence.of(0.6, 0.3), protocol="three")
     flag = report.flags["concentration"]
     assert (flag.status, flag.layer) == ("raised", 1)
     assert flag.value == pytest.approx(0.6 / 0.75, abs=1e-9)

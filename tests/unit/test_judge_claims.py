@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_measurements import backprop, changed, concentrated, exploded, fake, healthy, noise
+from fake_measurements import backprop, changed, concentrated, exploded, fake, healthy, noise, without_blocks
 
-from walkback.judge.claims import Claim, alignment_of_seeds, holm_depth
+from walkback.judge.alignment_claim import alignment_of_seeds
+from walkback.judge.claim import Claim
+from walkback.judge.depth_claim import holm_depth
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -18,8 +20,15 @@ def alignment(m, **context):
     return judge(m, context=context).claims["alignment"]
 
 
+NEEDED = {"bp_shell": [0.35, 0.35, 0.351]}
+"""With backprop's accuracies below: depth helps backprop."""
+BP = [0.6, 0.61, 0.6]
+
+
 def depth(ours, theirs, **given):
-    return judge(healthy(), Evidence.of(ours, {"method_shell": theirs}, **given)).claims["depth"]
+    return judge(healthy(), Evidence.of(ours, {"method_shell": theirs, **NEEDED}, **({"bp_acc": BP} | given))).claims[
+        "depth"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -28,17 +37,18 @@ def depth(ours, theirs, **given):
         (healthy(), "stands"),
         (healthy(fresh=0.0), "stands"),
         (healthy(fresh=0.25), "walked back: null"),
-        (healthy(cosines=[0.03] * 5), "detectable, small"),
-        (healthy(cosines=[-0.3] * 5), "walked back: null"),
+        (healthy(cosines=[0.04] * 5), "detectable, small"),
+        (healthy(cosines=[-0.3] * 5), "walked back: anti-aligned"),
         (exploded(), "walked back: null"),
         (noise(), "walked back: noise"),
-        (concentrated(), "walked back: one layer carries it"),
+        (concentrated(), "walked back: not in block 2"),
+        (without_blocks(healthy()), "inconclusive"),
         (backprop(), "trivial"),
         (fake(), "not made"),
         (healthy(replay=False), "inconclusive"),
         (healthy(replay_cos=0.95), "inconclusive"),
         (changed(healthy(), null_haar_std=None), "inconclusive"),
-        (healthy(blocks=1, cosines=[0.3, 0.3], site="input"), "inconclusive"),
+        (healthy(null_std=0.2, cosines=[0.1] * 5), "inconclusive"),
     ],
 )
 def test_outcomes_of_the_alignment_claim(m, shown):
@@ -48,8 +58,9 @@ def test_outcomes_of_the_alignment_claim(m, shown):
 def test_an_alignment_exactly_at_a_threshold_reaches_it():
     report = judge(healthy())
     a = report.quantities.aggregates
-    for name, number in (("null_z", a.deep_mean_z), ("small_alignment", a.deep_mean)):
-        at, above = number.known, number.known * (1 + 1e-9)
+    lowest = min(block.used_z.known for block in report.quantities.blocks)
+    for name, at in (("null_z", lowest), ("small_alignment", a.deep_mean.known)):
+        above = at * (1 + 1e-9)
         assert report.rejudge(replace(report.thresholds, **{name: at})).claims["alignment"].outcome == "stands"
         assert report.rejudge(replace(report.thresholds, **{name: above})).claims["alignment"].outcome != "stands"
 
@@ -83,13 +94,14 @@ def test_depth_by_its_interval():
     assert back.shown == "walked back: no margin"
     assert depth([0.36, 0.40, 0.38], [0.35, 0.35, 0.35]).outcome == "inconclusive"
     assert depth([0.6], [0.35]).outcome == "inconclusive"
-    assert depth(None, 0.35).outcome == "not_made"
-    assert depth(0.6, None).outcome == "inconclusive"
+    assert depth(None, 0.35).outcome == "not_checked"
+    assert depth(0.6, None).outcome == "not_checked"
     assert depth(0.9, 0.9, bp_acc=0.8).outcome == "inconclusive"
 
 
 def test_a_depth_claim_stands_from_a_lower_end_at_the_threshold_and_fails_with_an_upper_end_under_it():
-    report = judge(healthy(), Evidence.of([0.42, 0.45, 0.44], [0.35, 0.35, 0.35]))
+    evidence = Evidence.of([0.42, 0.45, 0.44], {"method_shell": [0.35, 0.35, 0.35], **NEEDED}, BP)
+    report = judge(healthy(), evidence)
     low, high = report.flags["D3"].interval
     for line, outcome in (
         (low - 1e-6, "stands"),
@@ -116,7 +128,14 @@ def test_one_seed_is_judged_over_samples_where_correctness_was_stored():
     assert claim.outcome == "stands"
     assert "1024 samples" in claim.reason
     m = changed(healthy(), correct=base.astype(np.float64))
-    own = Evidence.of(0.35, {"method_shell": 0.6}, frozen_correct={"method_shell": better})
+    bp = np.ones(1024, dtype=bool)
+    own = Evidence.of(
+        0.35,
+        {"method_shell": 0.6, "bp_shell": 0.6},
+        1.0,
+        frozen_correct={"method_shell": better, "bp_shell": better},
+        bp_correct=bp,
+    )
     assert judge(m, own).claims["depth"].outcome == "walked_back"
 
 

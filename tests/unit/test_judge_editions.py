@@ -73,7 +73,7 @@ def test_an_unknown_edition_gets_a_suggestion():
 
 def published(growth, grad, acc, frozen=0.349, drift=0.1, **given):
     evidence = Evidence.of(acc, None if frozen is None else {"method_shell": frozen})
-    return judge(fake(growth=growth, grad=grad, group_cos=drift, **given), evidence)
+    return judge(fake(growth=growth, grad=grad, group_cos=drift, **given), evidence, protocol="three")
 
 
 AUDIT = {
@@ -127,7 +127,8 @@ def test_another_frozen_baseline_does_not_replace_the_deciding_one():
 
 
 def test_where_frozen_blocks_reach_backprop_depth_is_not_informative():
-    report = judge(exploded(growth=2.0, grad=1e-3), Evidence.of(0.85, {"method_shell": 0.908}, 0.796))
+    evidence = Evidence.of(0.85, {"method_shell": 0.908}, 0.796)
+    report = judge(exploded(growth=2.0, grad=1e-3), evidence, protocol="three")
     assert report.flags["D3"].shown == "NOT INFORMATIVE"
     assert report.verdict == "inconclusive"
     assert "depth is not needed" in str(report)

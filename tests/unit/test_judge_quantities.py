@@ -96,7 +96,7 @@ def test_the_null_of_fresh_feedback_by_hand():
 
 
 def test_a_null_of_one_draw_or_without_width_gives_no_score():
-    m = healthy(fresh=0.05)
+    m = changed(healthy(fresh=0.05), null_used_fresh=None)
     assert of(changed(m, null_fresh=m.arrays["null_fresh"][:, :1])).layers[2].credit.fresh is None
     assert of(changed(m, null_fresh=m.arrays["null_fresh"][:, :2])).layers[2].credit.fresh.draws == 2
     for width in (0.0, np.nan):
@@ -291,7 +291,8 @@ def test_invalid_wherever_it_appears():
     assert "INVALID (it rests on layer 3" in card["chain"][0]["answer"]
     printed = str(report)
     assert printed.count("INVALID") >= 6
-    rows = [line for line in printed.splitlines() if line.startswith(("3 ", "4 "))]
+    layers = printed.split("block")[0]
+    rows = [line for line in layers.splitlines() if line.startswith(("3 ", "4 "))]
     assert [row.split()[-1] for row in rows] == ["INVALID", "INVALID"]
 
 

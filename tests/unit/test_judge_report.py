@@ -112,7 +112,7 @@ def test_unknown_keys_are_refused(path):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("format",), 2, r"has the format 2; expected 1"),
+        (("format",), 3, r"has the format 3; expected 1 or 2"),
         (("verdict",), "trustworthy", r"'trustworthy' at the key 'verdict'; expected 'walked_back'"),
         (("verdict",), "fine", r"at the key 'verdict'; expected one of 'trustworthy'"),
         (("checks", 0, "n"), -1, r"-1 at the key 'checks\[0\]\.n'"),
@@ -165,7 +165,7 @@ def test_rejudging_equals_judging_with_the_other_thresholds(case):
     first = report_of(case, "seeds")
     again = first.rejudge(t, "four")
     assert again.to_json() == report_of(case, "seeds", thresholds=t, protocol="four").to_json()
-    assert again.rejudge(DiagnosticThresholds(), "three").to_json() == first.to_json()
+    assert again.rejudge(DiagnosticThresholds(), "claims").to_json() == first.to_json()
 
 
 def test_judging_stored_measurements_gives_the_same_card(tmp_path):

@@ -29,7 +29,7 @@ ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"
 def diagnose_model(
     model: nn.Module,
     eval_batches: Iterable[Any],
-    accuracies: Mapping[str, Accuracies | Mapping[str, Accuracies]],
+    accuracies: Mapping[str, Accuracies | Mapping[str, Accuracies] | int],
     judge_options: JudgeOptions,
     *,
     method_name: str,
@@ -46,7 +46,16 @@ def diagnose_model(
         subject = subject_of(model, "auto" if blocks is None else blocks, *groups[0], step_fn)
         measurements = measure(subject, groups, options)
     context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ()), "one_pass": ONE_PASS}
-    return judge(measurements, evidence, judge_options.thresholds, judge_options.protocol, method_name, notes, context)
+    return judge(
+        measurements,
+        evidence,
+        judge_options.thresholds,
+        judge_options.protocol,
+        method_name,
+        notes,
+        context,
+        claimed=judge_options.claims,
+    )
 
 
 def measure_options(

@@ -90,9 +90,24 @@ def judge_run(
     correct: Correct,
 ) -> DiagnosticReport:
     """Judge a run's measurements against the baselines in `run_index`."""
-    evidence = evidence_of(resolved, judge_options.null, run_index, correct)
+    evidence = evidence_of(resolved, judge_options.null, run_index, correct, test_size(measurements))
     context = context_of(run, resolved, measurements, judge_options, run_index)
-    return judge(measurements, evidence, judge_options.thresholds, judge_options.protocol, resolved.method, "", context)
+    return judge(
+        measurements,
+        evidence,
+        judge_options.thresholds,
+        judge_options.protocol,
+        resolved.method,
+        "",
+        context,
+        claimed=judge_options.claims,
+    )
+
+
+def test_size(measurements: Measurements) -> int | None:
+    """The number of test samples of a measured run; None in measurements that do not have them."""
+    stored = measurements.get("test_correct")
+    return None if stored is None else len(stored)
 
 
 def context_of(
@@ -129,10 +144,13 @@ def context_of(
     }
 
 
-def evidence_of(resolved: ResolvedRun, null: str, run_index: RunIndex, correct: Correct) -> Evidence:
+def evidence_of(
+    resolved: ResolvedRun, null: str, run_index: RunIndex, correct: Correct, test_samples: int | None = None
+) -> Evidence:
     """The accuracies of the method, its frozen baselines and backprop, over all seeds with finished runs.
 
-    For a single seed also which test samples each run gets right, for an interval over samples.
+    For a single seed also which test samples each run gets right, for an interval over samples. `test_samples` is the
+    size of their test set.
     """
     found: dict[int, dict[str, tuple[store.Run, ResolvedRun]]] = {}
     for seed in run_index.seeds():
@@ -155,6 +173,8 @@ def evidence_of(resolved: ResolvedRun, null: str, run_index: RunIndex, correct: 
         bp_acc=accuracies("bp") if with_bp else None,
         null=null,
         correct=correct(*single["headline"]) if single else None,
+        bp_correct=correct(*single["bp"]) if single and with_bp else None,
         frozen_correct={name: correct(*single[name]) for name in shells} if single else None,
         seeds=common,
+        test_samples=test_samples,
     )

@@ -19,7 +19,7 @@ from walkback.data.feed import Normalise, TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.options import MeasureOptions
-from walkback.measure.snapshot import measure
+from walkback.measure.snapshot import majority_share, measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
@@ -103,7 +103,9 @@ class RunMeasurer:
     ) -> Measurements:
         """The measurements with those of the whole test set, of the weights' change, and the run's origin."""
         arrays = {**taken.arrays, **_weight_change(first, params), "test_correct": self._right(run, resolved, params)}
-        return Measurements(arrays, {**taken.facts, "leaves": list(first), **self._origin(run)})
+        share = majority_share(self.data(run, resolved).test_y)
+        facts = {**taken.facts, "leaves": list(first), "majority_share": share, **self._origin(run)}
+        return Measurements(arrays, facts)
 
     def measure_functional(
         self, run: store.Run, resolved: ResolvedRun, seed: int = 0, samples: int = FUNCTIONAL_SAMPLES

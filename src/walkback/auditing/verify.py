@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from walkback.auditing.diagnose_runs import context_of, evidence_of
+from walkback.auditing.diagnose_runs import context_of, evidence_of, test_size
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
-from walkback.core.measurements import Measurements
+from walkback.core.measurements import FIRST_EDITION, Measurements
 from walkback.core.version import __version__
 from walkback.data.dataset import DataSource
 from walkback.judge.card import card_hash, read_card
@@ -29,11 +30,13 @@ from walkback.judge.compare import (
     Difference,
     Tolerance,
     added_checks,
+    as_format_1,
     card_leaves,
     compare_cards,
     without_checks,
 )
 from walkback.judge.evidence import BP_SHELL, Evidence
+from walkback.judge.headline import CLAIMED
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -47,6 +50,8 @@ _Card = Mapping[str, Any]
 Columns = dict[str, list[float]]
 BY_SAMPLES = ("statistics", "claims.depth", "chain[2]", "checklist[11]")
 """Parts of a card that need, for a single seed, which samples the baseline gets right."""
+_BY_OTHER_TABLES = ("claims", "modes")
+OTHER_TABLES = "cards of format 1 have claims by other tables"
 
 
 def verify_card(
@@ -121,8 +126,10 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
     checks.append(_same("config digest", origin["config_digest"], run.record["digest"]))
     checks.append(_same("config", origin.get("config"), resolved.config.to_json()))
     checks.append(_same("data hash", claim["digest"], (run.record.get("data") or {}).get("digest")))
-    # A card is compared with what its own version measured.
+    # A card is compared with what its own version measured, read as its own version read it.
     taken = measurer.measure(run, resolved) if "blocks" in card else measurer.measure_first_edition(run, resolved)
+    if card["format"] == 1:
+        taken = replace(taken, facts={**taken.facts, FIRST_EDITION: True})
     _check_accuracy(run, taken, checks)
     thresholds = None
     try:
@@ -135,17 +142,30 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
     run_index = RunIndex(bundle.parent)
     beside, why = Evidence(null=judge_options.null), "baseline runs are not beside the bundle"
     try:
-        beside = evidence_of(resolved, judge_options.null, run_index, measurer.correct)
+        beside = evidence_of(resolved, judge_options.null, run_index, measurer.correct, test_size(taken))
     except InputError as error:
         why = f"a run beside the bundle cannot be measured ({error})"
     evidence = beside if _covers(beside, claim) else _stated_evidence(card, beside, run, why, checks)
     context = context_of(run, resolved, taken, judge_options, run_index)
     again = judge(
-        taken, evidence, thresholds, judge_options.protocol, resolved.method, claim["notes"], context
+        taken,
+        evidence,
+        thresholds,
+        judge_options.protocol,
+        resolved.method,
+        claim["notes"],
+        context,
+        claimed=card.get("claimed", CLAIMED),
     ).to_json()
-    # An interval over samples needs the baseline itself, not only its accuracy.
-    unknown = BY_SAMPLES if evidence is not beside and card["statistics"]["counts"] == "samples" else ()
-    _compare(_without_folder_notes(card), _without_folder_notes(again), unknown, checks)
+    unknown = dict.fromkeys(_BY_OTHER_TABLES, OTHER_TABLES) if card["format"] == 1 else {}
+    if card["statistics"]["counts"] == "samples":
+        if card["format"] == 1:
+            unknown["statistics.interval"] = "intervals over samples are computed by another method since 0.11"
+        # An interval over samples needs the baseline itself, not only its accuracy.
+        if evidence is not beside:
+            unknown |= dict.fromkeys(BY_SAMPLES, "it needs the baseline run")
+    found = as_format_1(again) if card["format"] == 1 else again
+    _compare(_without_folder_notes(card), _without_folder_notes(found), unknown, checks)
     foreign = ", ".join(added_checks(again, card))
     return f"this installation lacks the check {foreign}; install the package that adds it" if foreign else ""
 
@@ -155,8 +175,11 @@ def _without_folder_notes(card: _Card) -> _Card:
     return {**card, "limits": [line for line in card["limits"] if " was left out: " not in line]}
 
 
-def _compare(card: _Card, again: _Card, unknown: Sequence[str], checks: list[VerificationCheck]) -> None:
-    """Add one check for each part of the card that agrees and one for each value that does not."""
+def _compare(card: _Card, again: _Card, unknown: Mapping[str, str], checks: list[VerificationCheck]) -> None:
+    """Add one check for each part of the card that agrees and one for each value that does not.
+
+    `unknown` are the keys of parts that cannot be compared, with the reason.
+    """
     added, foreign = added_checks(card, again), added_checks(again, card)
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "the card has no such check") for name in added]
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "no such check here") for name in foreign]
@@ -169,7 +192,7 @@ def _compare(card: _Card, again: _Card, unknown: Sequence[str], checks: list[Ver
         differing = [difference for difference in found if difference.section == section]
         checks += [VerificationCheck(difference.key, "differs", difference.text) for difference in differing]
         if section in unknown:
-            checks.append(VerificationCheck(section, "not_checked", "not re-checked: it needs the baseline run"))
+            checks.append(VerificationCheck(section, "not_checked", f"not re-checked: {unknown[section]}"))
         elif not differing:
             checks.append(VerificationCheck(section, "ok", f"{size} value{' agrees' if size == 1 else 's agree'}"))
 

@@ -8,26 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, unknown
 from walkback.core.settings import parse_pairs
+from walkback.judge.editions import CLAIMS_EDITION, PROTOCOLS
+from walkback.judge.headline import CLAIMED
 from walkback.judge.thresholds import DiagnosticThresholds
 
 if TYPE_CHECKING:
     from walkback.judge.options import JudgeOptions
 
-VERDICT_EXIT_CODES = {"trustworthy": EXIT_DONE, "walked_back": EXIT_WALKED_BACK, "inconclusive": EXIT_UNFINISHED}
+VERDICT_EXIT_CODES = {
+    "trustworthy": EXIT_DONE,
+    "walked_back": EXIT_WALKED_BACK,
+    "inconclusive": EXIT_UNFINISHED,
+    "cannot_be_judged": EXIT_UNFINISHED,
+}
 
 
 def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--protocol",
-        choices=("three", "four"),
-        default="three",
-        help="edition of the protocol that decides the verdict",
+        choices=tuple(PROTOCOLS),
+        default=CLAIMS_EDITION,
+        help="edition that decides the verdict: what may be claimed, or the rule of one of the papers",
     )
     parser.add_argument(
         "--null",
         choices=("method_shell", "bp_shell"),
         default="method_shell",
         help="frozen baseline that decides check D3",
+    )
+    parser.add_argument(
+        "--claims",
+        nargs="+",
+        choices=CLAIMED,
+        default=list(CLAIMED),
+        help="what is claimed; with `depth` alone a measured alignment is shown and decides nothing",
     )
     parser.add_argument(
         "--threshold",
@@ -41,7 +55,7 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
 def judging_of(args: argparse.Namespace) -> JudgeOptions:
     from walkback.judge.options import JudgeOptions
 
-    return JudgeOptions(parse_thresholds(args.threshold), args.protocol, args.null)
+    return JudgeOptions(parse_thresholds(args.threshold), args.protocol, args.null, tuple(args.claims))
 
 
 def parse_thresholds(items: list[str]) -> DiagnosticThresholds:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from walkback.core.measurements import Measurements
 from walkback.judge.card_part import CardPart
-from walkback.judge.layers import Fresh, Layer, LayerCredit, fresh_of, score
+from walkback.judge.layers import Fresh, Layer, LayerCredit, fresh_of, is_exact_block, score
 from walkback.judge.number import Number, first_bad
 from walkback.judge.reference import UNCHECKED
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -36,6 +36,12 @@ class Aggregates(CardPart):
     deep_mean_papers: Number = NO_CREDIT
     """Mean over l = 1..L, exact layers included: the only aggregate to compare with published figures."""
     deep_mean_z: Number = NO_CREDIT
+    deep_mean_null_std: float | None = None
+    """Standard deviation of `deep_mean` under random rotations of the credit."""
+    used_mean: Number = NO_CREDIT
+    """Mean over blocks, without exact ones, of the cosine of the credit that trains the block with the gradient at its
+    output. Shown: each block is judged alone. It decides only where no state's credit is judged."""
+    used_mean_null_std: float | None = None
     deep_mean_fresh: Fresh | None = None
     partial_mean_z: Number | None = None
     """z of the mean partial cosine over the deep layers, without the gradient at h_L; None if it was not measured."""
@@ -49,7 +55,9 @@ class Aggregates(CardPart):
 
     JSON_KEYS = (
         "A1", "A2", "A3", "A4", "deep_mean", "deep_mean_papers", "deep_mean_z", "deep_mean_fresh_z", "concentration",
+        "used_mean",
     )  # fmt: skip
+    JSON_LATER = ("used_mean",)
     JSON_ATTRIBUTES: ClassVar = {"A1": "a1", "A2": "a2", "A3": "a3", "A4": "a4"}
 
     @property
@@ -73,6 +81,7 @@ def aggregates_of(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresho
     judged = [x for x in every if _of(x).label != "exact"]
     kappa, where = _concentration(judged, t)
     indices = [x.index for x in deep]
+    null_std = _null_std([_of(x).null_std for x in deep])
     return Aggregates(
         a1=_mean(every, left_out),
         a2=_joint(m, every, left_out),
@@ -80,7 +89,9 @@ def aggregates_of(m: Measurements, layers: Sequence[Layer], t: DiagnosticThresho
         a4=_weighted(every, left_out),
         deep_mean=deep_mean,
         deep_mean_papers=_mean(layers[1:]),
-        deep_mean_z=score(deep_mean, _null_std(deep)),
+        deep_mean_z=score(deep_mean, null_std),
+        deep_mean_null_std=null_std,
+        **_used_mean(m),
         deep_mean_fresh=fresh_of(deep_mean, m.get("null_fresh"), indices),
         partial_mean_z=_partial_z(m, indices),
         deep_layers=tuple(indices),
@@ -193,9 +204,21 @@ def _weighted(layers: Sequence[Layer], note: str) -> Number:
     return Number.of(float((weights * cosines).sum() / weights.sum()), caveat)
 
 
-def _null_std(layers: Sequence[Layer]) -> float | None:
-    """Standard deviation of the mean cosine under independent rotations of each layer; None if not measured."""
-    stds = [_of(x).null_std for x in layers]
+def _used_mean(m: Measurements) -> dict[str, Any]:
+    cosines, stds = m.get("used_cos"), m.get("null_used_std")
+    blocks = [block for block in range(m.depth) if not is_exact_block(m, block)]
+    if cosines is None or not blocks:
+        return {"used_mean": Number.missing("no block has a credit that is not exact by construction")}
+    known = [row[np.isfinite(row)] for row in cosines[blocks]]
+    if not all(row.size for row in known):
+        return {"used_mean": Number.invalid("a block has no sample with a credit and a gradient")}
+    mean = Number.of(float(np.mean([row.mean() for row in known])))
+    std = None if stds is None else _null_std([float(stds[block]) for block in blocks])
+    return {"used_mean": mean, "used_mean_null_std": std}
+
+
+def _null_std(stds: Sequence[float | None]) -> float | None:
+    """Standard deviation of a mean cosine under independent rotations of each part; None if not measured."""
     if not stds or any(std is None for std in stds):
         return None
     return math.sqrt(math.fsum(std**2 for std in stds if std is not None)) / len(stds)

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.judge.claims import Claim, alignment_of_seeds, holm_depth
-from walkback.judge.editions import Outcome
+from walkback.judge.alignment_claim import alignment_of_seeds
+from walkback.judge.claim import Claim
+from walkback.judge.depth_claim import holm_depth
+from walkback.judge.editions import CLAIMS_EDITION, Outcome
+from walkback.judge.headline import CLAIMED, judge_headline
 from walkback.judge.thresholds import DiagnosticThresholds
 
 _Card = Mapping[str, Any]
@@ -46,7 +49,8 @@ class AuditRow:
     rulings: Mapping[str, EditionRuling]
     """By edition."""
     claims: Mapping[str, Claim]
-    """`alignment`: stands only if it stands in every seed. `depth`: after Holm's correction over the table."""
+    """`alignment`: stands only if it stands in every seed. `depth`: after Holm's correction over the table. `credit`:
+    over all seeds; cards of format 1 have none."""
 
     @property
     def place(self) -> str:
@@ -79,7 +83,7 @@ class AuditTable:
 
     def to_json(self) -> dict[str, Any]:
         rows = [row.to_json() for row in self.rows]
-        return {"format": 1, "protocol": self.protocol, "verdict": self.verdict, "rows": rows}
+        return {"format": 2, "protocol": self.protocol, "verdict": self.verdict, "rows": rows}
 
 
 def make_audit_table(cards: Sequence[_Card]) -> AuditTable:
@@ -93,14 +97,35 @@ def make_audit_table(cards: Sequence[_Card]) -> AuditTable:
     methods = _by_method(cards)
     # Every seed's card has the margin over all seeds, so the first one is enough.
     depth = {str(row): Claim.from_json(found[0]["claims"]["depth"]) for row, found in enumerate(methods)}
-    corrected = holm_depth(depth, thresholds[0])
+    audited = {row: claim for row, claim in depth.items() if not is_reference(methods[int(row)][0]["claim"]["method"])}
+    depth |= holm_depth(audited, thresholds[0])
     rows = []
     for index, found in enumerate(methods):
         alignments = [Claim.from_json(card["claims"]["alignment"]) for card in found]
-        claims = {"alignment": alignment_of_seeds(alignments), "depth": corrected[str(index)]}
+        claims = {"alignment": alignment_of_seeds(alignments), "depth": depth[str(index)]}
+        if "credit" in found[0]["claims"]:
+            claims["credit"] = Claim.from_json(found[0]["claims"]["credit"])
         editions = {name: _ruling([card["verdicts"][name] for card in found]) for name in first["verdicts"]}
+        if CLAIMS_EDITION in editions:
+            editions[CLAIMS_EDITION] = _headline(found, claims, editions[CLAIMS_EDITION])
         rows.append(AuditRow(*_key(found[0]), tuple(found), editions, claims))
     return AuditTable(tuple(rows), first["protocol"])
+
+
+def is_reference(method: str) -> bool:
+    """Whether a row is backprop, an oracle or a frozen baseline: it is compared with, not audited."""
+    name, _, settings = method.partition(":")
+    return name == "bp" or any(text.startswith(("credit=", "shell=")) for text in settings.split(","))
+
+
+def _headline(cards: Sequence[_Card], claims: Mapping[str, Claim], of_cards: EditionRuling) -> EditionRuling:
+    """The headline over seeds, from the claims of the table; evidence that a card lacks leaves it inconclusive."""
+    if any(not card["verdicts"][CLAIMS_EDITION]["decided_by"] for card in cards) and of_cards.outcome == "inconclusive":
+        return of_cards
+    grows = any(check["id"] == "D1" and check["status"] == "raised" for card in cards for check in card["checks"])
+    verdict = judge_headline(claims, cards[0].get("claimed", CLAIMED), grows=grows)
+    alike = sum(card["verdicts"][CLAIMS_EDITION]["verdict"] == verdict.outcome for card in cards)
+    return EditionRuling(verdict.outcome, verdict.decided_by, alike or len(cards), len(cards))
 
 
 def _key(card: _Card) -> tuple[str, str, str]:
@@ -118,8 +143,8 @@ def _by_method(cards: Sequence[_Card]) -> list[list[_Card]]:
 
 
 def worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
-    """The worst of several outcomes: walked back, then inconclusive, then trustworthy."""
-    order: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
+    """The worst of several outcomes: walked back, cannot be judged, inconclusive, trustworthy."""
+    order: tuple[Outcome, ...] = ("walked_back", "cannot_be_judged", "inconclusive", "trustworthy")
     return min(outcomes, key=order.index)
 
 

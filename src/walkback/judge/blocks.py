@@ -1,5 +1,5 @@
 """The quantities of each block: alignment of the credit that trains it, of its parameter gradients, and what it does
-for the predictions. Shown, not judged."""
+for the predictions. The alignment claim uses the first two; lesions and probes decide nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from walkback.core.measurements import Array, Measurements
+from walkback.judge import student_t
 from walkback.judge.card_part import CardPart, NonNegative
-from walkback.judge.layers import layer_label, score
+from walkback.judge.layers import fresh_of, is_exact_block, score
 from walkback.judge.number import Number
 from walkback.judge.reference import Direction, direction_of
-from walkback.judge.statistics import holm, mcnemar_margin
+from walkback.judge.statistics import holm, paired_score_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 NO_UPDATE = "not made: give update="
@@ -45,6 +46,8 @@ class Block(CardPart):
     """Mean cosine of the credit that trains the block with the gradient at its output."""
     used_z: Number
     """The same in standard deviations of random rotations."""
+    used_p: Number
+    """One-sided p-value of that cosine under its nulls: random rotations and, where it was drawn, fresh feedback."""
     is_exact: bool
     """Whether that credit is the gradient by construction."""
     credit_ratio: Number
@@ -64,6 +67,8 @@ class Block(CardPart):
     """Accuracy of a linear probe after this block, and of the same on the untrained network."""
     probe_initial: Number
 
+    JSON_LATER = ("used_p",)
+
 
 def blocks_of(m: Measurements, t: DiagnosticThresholds) -> tuple[Block, ...]:
     """One `Block` for each block; empty if nothing about blocks was measured."""
@@ -77,11 +82,13 @@ def blocks_of(m: Measurements, t: DiagnosticThresholds) -> tuple[Block, ...]:
 def _block(m: Measurements, index: int, matters: bool | None, t: DiagnosticThresholds) -> Block:
     used = _used(m, index, direction_of(m, index + 1, t))
     stds = m.get("null_used_std")
+    used_z = score(used, None if stds is None else float(stds[index]))
     return Block(
         index=index,
         used_cos=used,
-        used_z=score(used, None if stds is None else float(stds[index])),
-        is_exact=m.facts.get("site") != "input" and layer_label(m, index + 1) == "exact",
+        used_z=used_z,
+        used_p=_used_p(m, index, used, used_z),
+        is_exact=is_exact_block(m, index),
         credit_ratio=_middle(m.get("credit_ratio"), index),
         update_cos=_mean(m.get("update_cos"), index, NO_UPDATE),
         update_z=_update_z(m, index),
@@ -98,6 +105,20 @@ def _used(m: Measurements, index: int, direction: Direction) -> Number:
     if direction.status in ("invalid", "noise"):
         return Number.invalid(direction.reason)
     return _mean(m.get("used_cos"), index, "no credit was measured")
+
+
+def _used_p(m: Measurements, index: int, used: Number, used_z: Number) -> Number:
+    """The larger of the p-values over the two nulls: the credit must exceed both."""
+    if not used_z.ok:
+        return used_z
+    p = student_t.normal_upper(used_z.known)
+    draws = m.get("null_used_fresh")
+    if draws is not None:
+        fresh = fresh_of(used, draws, [index])
+        if fresh is None or not fresh.z.ok:
+            return Number.invalid("fresh feedback gives no null here")
+        p = max(p, student_t.upper(fresh.z.known, fresh.draws - 1))
+    return Number.of(p)
 
 
 def _mean(values: Array | None, index: int, missing: str) -> Number:
@@ -142,7 +163,7 @@ def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:
         return {}
     whole = tuple(bool(value) for value in correct)
     margins = {
-        index: mcnemar_margin(whole, tuple(bool(value) for value in row), t.confidence)
+        index: paired_score_margin(whole, tuple(bool(value) for value in row), t.confidence)
         for index, row in enumerate(skipped)
         if np.isfinite(row).all()
     }

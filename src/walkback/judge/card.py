@@ -16,11 +16,11 @@ from typing import Any
 
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
-from walkback.judge.card_schema import CARD_FORMAT, HASH, schema
+from walkback.judge.card_schema import HASH, READ_FORMATS, schema
 from walkback.judge.flag import STATUS_TEXT
 
 CORE_CHECKS = ("D1", "D2", "direction", "D3", "concentration")
-"""Every card of format 1 has these checks, once each; it may have others."""
+"""Every card has these checks, once each; it may have others."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -74,12 +74,13 @@ def read_card(source: str | Path | Mapping[str, Any], *, as_it_is: bool = False)
         return source
     where = "The card" if isinstance(source, Mapping) else f"The card {source}"
     card = dict(source) if isinstance(source, Mapping) else _load(Path(source))
-    if card.get("format") != CARD_FORMAT:
+    if card.get("format") not in READ_FORMATS or isinstance(card.get("format"), bool):
+        expected = " or ".join(map(str, READ_FORMATS))
         raise InputError(
-            f"{where} has the format {card.get('format')!r}; expected {CARD_FORMAT}. It is from another version of "
+            f"{where} has the format {card.get('format')!r}; expected {expected}. It is from another version of "
             "walkback, or is not an audit card: judge the run again."
         )
-    _check(card, schema(), "", where)
+    _check(card, schema(card["format"]), "", where)
     if not as_it_is:
         _check_consistency(card, where)
         if card[HASH] != card_hash(card):
@@ -156,7 +157,9 @@ def _wrong(where: str, key: str, value: Any, expected: str) -> InputError:
 
 def _check_consistency(card: Mapping[str, Any], where: str) -> None:
     """Refuse a card whose parts contradict each other, which a schema cannot express."""
-    decided = card["verdicts"][card["protocol"]]
+    decided = card["verdicts"].get(card["protocol"])
+    if decided is None:
+        raise _wrong(where, "protocol", card["protocol"], f"one of {', '.join(card['verdicts'])}")
     for key in ("verdict", "sentence"):
         if card[key] != decided[key]:
             raise _wrong(where, key, card[key], f"{decided[key]!r} as at 'verdicts.{card['protocol']}.{key}'")

@@ -31,6 +31,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
         claim=_claim(report),
         checks=tuple(report.flags.values()),
         claims=report.claims,
+        claimed=report.claimed,
         chain=report.chain,
         modes=report.modes,
         measured=_measured(report),
@@ -61,6 +62,8 @@ def _claim(report: DiagnosticReport) -> CardClaim:
         frozen=evidence.frozen,
         bp_acc=evidence.bp_acc,
         null=evidence.deciding,
+        test_samples=evidence.test_samples,
+        oracles=evidence.oracles,
         alignment=report.quantities.aggregates.a1,
     )
 

@@ -14,10 +14,12 @@ from typing import Annotated, Any, ClassVar
 
 @dataclass(frozen=True)
 class JsonKeys:
-    """Annotates a mapping: its keys are these, and all of them must be there if `required`."""
+    """Annotates a mapping: its keys are these, and all of them must be there if `required`. Those that are `later` came
+    with format 2."""
 
     names: tuple[str, ...]
     required: bool = True
+    later: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class CardPart:
     """The field or property behind each key that does not have its name."""
     JSON_REQUIRED: ClassVar[tuple[str, ...] | None] = None
     """The keys that a stored part must have; None means all of them."""
+    JSON_LATER: ClassVar[tuple[str, ...]] = ()
+    """The keys that cards of format 1 do not have."""
 
     @classmethod
     def json_keys(cls) -> tuple[str, ...]:

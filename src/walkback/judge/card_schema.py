@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
@@ -16,17 +16,20 @@ from walkback.judge.aggregates import Aggregates
 from walkback.judge.blocks import Block
 from walkback.judge.card_part import AccuracySeeds, CardPart, JsonChoice, JsonKeys, JsonLimits, NonNegative
 from walkback.judge.checklist import ChecklistItem
-from walkback.judge.claims import Claim
-from walkback.judge.editions import EDITIONS, Outcome, Verdict
-from walkback.judge.evidence import NULLS
+from walkback.judge.claim import Claim
+from walkback.judge.editions import CLAIMS_EDITION, PROTOCOLS, Outcome, Verdict
+from walkback.judge.evidence import NULLS, ORACLE_NAMES, OracleAccuracies
 from walkback.judge.failure_modes import Mode, Step
 from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
 from walkback.judge.number import Number
 from walkback.judge.thresholds import DiagnosticThresholds
 
-CARD_FORMAT: Final = 1
-"""The card's format number; a reader refuses any other."""
+CARD_FORMAT: Final = 2
+"""The format of the cards that are written."""
+READ_FORMATS: Final = (1, 2)
+"""The formats that are read. Cards of format 1, of versions before 0.11, lack the edition `claims`, the claim `credit`
+and the keys that parts list in `JSON_LATER`."""
 HASH = "hash"
 """The key under which a card carries its own hash."""
 
@@ -47,6 +50,12 @@ class CardClaim(CardPart):
     bp_acc: AccuracySeeds
     null: Annotated[str, JsonChoice(tuple(NULLS))]
     alignment: Number
+    test_samples: NonNegative | None = None
+    oracles: Annotated[Mapping[str, OracleAccuracies], JsonKeys(tuple(ORACLE_NAMES), required=False)] = field(
+        default_factory=dict
+    )
+
+    JSON_LATER = ("test_samples", "oracles")
 
 
 @dataclass(frozen=True)
@@ -95,11 +104,11 @@ class AuditCard(CardPart):
     walkback: str
     verdict: Outcome
     sentence: str
-    protocol: Annotated[str, JsonChoice(tuple(EDITIONS))]
-    verdicts: Annotated[Mapping[str, Verdict], JsonKeys(tuple(EDITIONS))]
+    protocol: Annotated[str, JsonChoice(tuple(PROTOCOLS))]
+    verdicts: Annotated[Mapping[str, Verdict], JsonKeys(tuple(PROTOCOLS), later=(CLAIMS_EDITION,))]
     claim: CardClaim
     checks: tuple[Flag, ...]
-    claims: Annotated[Mapping[str, Claim], JsonKeys(("alignment", "depth"))]
+    claims: Annotated[Mapping[str, Claim], JsonKeys(("alignment", "depth", "credit"), later=("credit",))]
     chain: tuple[Step, ...]
     modes: tuple[Mode, ...]
     measured: CardMeasured
@@ -111,15 +120,17 @@ class AuditCard(CardPart):
     limits: tuple[str, ...]
     checklist: tuple[ChecklistItem, ...]
     rerun: tuple[str, ...]
+    claimed: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()
-    format: Literal[1] = CARD_FORMAT
+    format: Literal[1, 2] = CARD_FORMAT
 
     JSON_KEYS = (
-        "format", "walkback", "verdict", "sentence", "protocol", "verdicts", "claim", "checks", "claims", "chain",
-        "modes", "measured", "layers", "blocks", "aggregates", "statistics", "thresholds", "provenance", "limits",
-        "checklist", "rerun",
+        "format", "walkback", "verdict", "sentence", "protocol", "verdicts", "claim", "checks", "claims", "claimed",
+        "chain", "modes", "measured", "layers", "blocks", "aggregates", "statistics", "thresholds", "provenance",
+        "limits", "checklist", "rerun",
     )  # fmt: skip
     JSON_REQUIRED = tuple(key for key in JSON_KEYS if key != "blocks")
+    JSON_LATER = ("claimed",)
 
     def to_json(self) -> dict[str, Any]:
         """Without `blocks` where nothing about them was measured, as in cards of older versions."""
@@ -128,9 +139,9 @@ class AuditCard(CardPart):
 
 
 @cache
-def schema() -> dict[str, Any]:
-    """The JSON schema of report.json (draft 2020-12)."""
-    card = schema_of(AuditCard)
+def schema(card_format: int = CARD_FORMAT) -> dict[str, Any]:
+    """The JSON schema of report.json (draft 2020-12), in this format."""
+    card = schema_of(AuditCard, card_format)
     sealed = {
         "type": "string",
         "description": "sha256 of the card's JSON without this key: keys sorted, no spaces, non-ASCII escaped",
@@ -139,11 +150,11 @@ def schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "walkback audit card",
         "description": (
-            f"report.json, format {CARD_FORMAT}: a verdict, the numbers behind it, and what would change it. "
+            f"report.json, format {card_format}: a verdict, the numbers behind it, and what would change it. "
             "A number whose precondition failed has the value null and says why."
         ),
         **card,
-        "properties": {**card["properties"], HASH: sealed},
+        "properties": {**card["properties"], "format": {"const": card_format}, HASH: sealed},
         "required": [*card["required"], HASH],
     }
 
@@ -151,47 +162,52 @@ def schema() -> dict[str, Any]:
 _SCALARS: dict[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
-def schema_of(hint: Any) -> dict[str, Any]:
+def schema_of(hint: Any, card_format: int = CARD_FORMAT) -> dict[str, Any]:
     """The JSON schema of a type hint: scalars, Literal, X | None, tuple, Mapping, Annotated and card parts."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and hint in _SCALARS:
         return {"type": _SCALARS[hint]}
     if origin is Annotated:
-        return _annotated(*arguments)
+        return _annotated(arguments[0], arguments[1], card_format)
     if origin is Literal:
         return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
     if origin in (typing.Union, types.UnionType):
-        (one,) = (schema_of(option) for option in arguments if option is not type(None))
+        (one,) = (schema_of(option, card_format) for option in arguments if option is not type(None))
         return {**one, "type": [one["type"], "null"]}
     if origin is tuple:
         size = {} if arguments[-1] is ... else {"minItems": len(arguments), "maxItems": len(arguments)}
-        return {"type": "array", "items": schema_of(arguments[0]), **size}
+        return {"type": "array", "items": schema_of(arguments[0], card_format), **size}
     if origin is Mapping:
         return {"type": "object"}
     assert isinstance(hint, type), f"no JSON schema for the type {hint}"
     assert issubclass(hint, CardPart), f"no JSON schema for the type {hint}"
-    return _part(hint)
+    return _part(hint, card_format)
 
 
-def _annotated(hint: Any, note: JsonLimits | JsonChoice | JsonKeys) -> dict[str, Any]:
+def _annotated(hint: Any, note: JsonLimits | JsonChoice | JsonKeys, card_format: int) -> dict[str, Any]:
     if isinstance(note, JsonLimits):
         limits = {"minimum": note.minimum, "maximum": note.maximum}
         return {**schema_of(hint), **{name: limit for name, limit in limits.items() if limit is not None}}
     if isinstance(note, JsonChoice):
         return {"enum": list(note.names)}
-    value = schema_of(typing.get_args(hint)[1])
-    return _object(dict.fromkeys(note.names, value), list(note.names) if note.required else [])
+    value = schema_of(typing.get_args(hint)[1], card_format)
+    names = [name for name in note.names if card_format > 1 or name not in note.later]
+    return _object(dict.fromkeys(names, value), names if note.required else [])
 
 
-def _part(part: type[CardPart]) -> dict[str, Any]:
+def _part(part: type[CardPart], card_format: int) -> dict[str, Any]:
     hints = typing.get_type_hints(part, include_extras=True)
     properties = {}
+    later = part.JSON_LATER if card_format == 1 else ()
     for key in part.json_keys():
+        if key in later:
+            continue
         name = part.JSON_ATTRIBUTES.get(key, key)
         if name not in hints:  # A property: its type is what it returns.
             hints[name] = typing.get_type_hints(getattr(part, name).fget, include_extras=True)["return"]
-        properties[key] = schema_of(hints[name])
-    return _object(properties, list(part.json_keys() if part.JSON_REQUIRED is None else part.JSON_REQUIRED))
+        properties[key] = schema_of(hints[name], card_format)
+    required = part.json_keys() if part.JSON_REQUIRED is None else part.JSON_REQUIRED
+    return _object(properties, [key for key in required if key in properties])
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

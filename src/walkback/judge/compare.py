@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from walkback.judge.card import CORE_CHECKS
+from walkback.judge.card_schema import schema
 from walkback.judge.thresholds import DiagnosticThresholds
 
 IGNORED = ("format", "walkback", "provenance", "rerun", "hash", "claim.notes")
@@ -50,7 +51,8 @@ _SHARE = Tolerance(1e-3, 2e-3)
 """A share of samples beyond a limit: two of 1024 may be so close to it that rounding decides."""
 
 _KINDS: dict[str, Tolerance] = {
-    **dict.fromkeys(("threshold", "thresholds", "confidence", "headline_acc", "frozen", "bp_acc"), COMPARED_KEYS),
+    **dict.fromkeys(("threshold", "thresholds", "confidence"), COMPARED_KEYS),
+    **dict.fromkeys(("headline_acc", "frozen", "bp_acc", "oracles"), COMPARED_KEYS),
     **dict.fromkeys(("D3", "statistics"), _POINTS),
     **dict.fromkeys(("cos", "clamped", "alignment", "median", "p05", "fresh", "direction"), _COSINE),
     **dict.fromkeys(("A1", "A2", "A3", "A4", "deep_mean", "deep_mean_papers"), _COSINE),
@@ -107,6 +109,22 @@ def compare_cards(card: Mapping[str, Any], found: Mapping[str, Any], *, wording:
         card = {**card, "thresholds": later | dict(card["thresholds"])}
     differences = _differences(card, without_checks(found, added_checks(card, found)), ())
     return [difference for difference in differences if wording or not difference.is_wording]
+
+
+def as_format_1(card: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A card without the keys that cards of format 1 do not have, to compare it with one."""
+    found: Mapping[str, Any] = _known_keys(card, schema(1))
+    return found
+
+
+def _known_keys(value: Any, rule: Mapping[str, Any]) -> Any:
+    """`value` without the keys that its schema does not allow."""
+    if isinstance(value, Mapping) and rule.get("additionalProperties") is False:
+        known = rule["properties"]
+        return {name: _known_keys(item, known[name]) for name, item in value.items() if name in known}
+    if isinstance(value, list):
+        return [_known_keys(item, rule.get("items", {})) for item in value]
+    return value
 
 
 def added_checks(card: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

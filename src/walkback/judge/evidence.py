@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
+from walkback.judge.card_part import AccuracySeeds, CardPart
 from walkback.judge.statistics import Margin, paired_margin
 
 METHOD_SHELL, BP_SHELL, UNNAMED = "method_shell", "bp_shell", "unnamed"
@@ -19,6 +20,20 @@ NULLS: dict[str, str] = {
 
 Accuracies = float | Sequence[float] | None
 """What a user may pass: one number, one per seed, or None."""
+
+
+EXACT_ORACLE, INPUT_ORACLE, DIRECTION_ORACLE = "exact", "input", "direction"
+ORACLE_NAMES: dict[str, str] = {EXACT_ORACLE: "O1", INPUT_ORACLE: "O2", DIRECTION_ORACLE: "O3"}
+"""The oracle controls: the exact gradient at each block's output (O1), at its input (O2), and the exact direction with
+the method's own size (O3)."""
+
+
+@dataclass(frozen=True)
+class OracleAccuracies(CardPart):
+    """Accuracies of an oracle control and of its own frozen baseline, over the same seeds as the method's."""
+
+    accuracies: AccuracySeeds
+    frozen: AccuracySeeds
 
 
 @dataclass(frozen=True)
@@ -35,8 +50,14 @@ class Evidence:
     """Per-sample correctness of a single seed; if empty, that of the measured samples is used."""
     frozen_correct: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
     """Per-sample correctness of the frozen baselines, on the same samples."""
+    bp_correct: tuple[bool, ...] = ()
+    """Per-sample correctness of backprop, on the same samples."""
     seeds: tuple[int, ...] = ()
     """The seeds of the accuracies, if known."""
+    oracles: Mapping[str, OracleAccuracies] = field(default_factory=dict)
+    """By the oracle's name."""
+    test_samples: int | None = None
+    """The size of the test set that the accuracies were measured on, if known."""
 
     def __post_init__(self) -> None:
         for name, seeds in self.frozen.items():
@@ -55,7 +76,9 @@ class Evidence:
         null: str = METHOD_SHELL,
         correct: Iterable[Any] | None = None,
         frozen_correct: Mapping[str, Iterable[Any]] | None = None,
+        bp_correct: Iterable[Any] | None = None,
         seeds: Iterable[int] = (),
+        test_samples: int | None = None,
     ) -> Evidence:
         """Evidence from what a user passes: numbers, one per seed, or for the baseline a dict of these by its kind."""
         if null not in (METHOD_SHELL, BP_SHELL):
@@ -77,7 +100,9 @@ class Evidence:
                 _null(name): _correctness(values, f"frozen_correct '{name}'")
                 for name, values in (frozen_correct or {}).items()
             },
+            bp_correct=_correctness(() if bp_correct is None else bp_correct, "bp_correct"),
             seeds=tuple(seeds),
+            test_samples=_sample_size(test_samples),
         )
 
     @property
@@ -87,9 +112,13 @@ class Evidence:
 
     def margin(self, null: str, confidence: float = 0.95) -> Margin | None:
         """Accuracy minus that of the named baseline; None if one of the two was not given."""
-        if not self.headline_acc or not self.frozen.get(null):
+        return self.margin_of(self.headline_acc, null, confidence)
+
+    def margin_of(self, accuracies: Sequence[float], null: str, confidence: float) -> Margin | None:
+        """These accuracies minus those of the named baseline; None if one of the two was not given."""
+        if not accuracies or not self.frozen.get(null):
             return None
-        return paired_margin(self.headline_acc, self.frozen[null], confidence)
+        return paired_margin(accuracies, self.frozen[null], confidence)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,6 +127,7 @@ class Evidence:
             "frozen": {name: list(seeds) for name, seeds in self.frozen.items()},
             "bp_acc": list(self.bp_acc),
             "null": self.deciding,
+            "test_samples": self.test_samples,
         }
 
 
@@ -135,6 +165,14 @@ def _accuracy(given: Any, what: str) -> float:
     if not 0 <= value <= 1:
         raise InputError(f"{what} is {given!r}; expected a number from 0 to 1.")
     return value
+
+
+def _sample_size(given: Any) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InputError(f"test_samples is {given!r}; expected the number of test samples, such as 10000.")
+    return given
 
 
 def _correctness(given: Iterable[Any], what: str) -> tuple[bool, ...]:

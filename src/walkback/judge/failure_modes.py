@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from walkback.judge.card_part import CardPart
-from walkback.judge.claims import Claim
+from walkback.judge.claim import Claim
 from walkback.judge.evidence import Evidence, mean
 from walkback.judge.flag import Flag
 from walkback.judge.quantities import Quantities

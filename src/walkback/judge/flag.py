@@ -49,6 +49,8 @@ class Flag(CardPart):
     """The threshold at which the result changes; None where there is no such threshold."""
     invalid: bool = False
     """Whether it is missing because a precondition failed rather than because nothing was measured."""
+    is_fitted: bool = False
+    """D2 only: whether a small error explains the small gradient, so that nothing has collapsed."""
     decides: bool = True
     """Whether an edition of the protocol may use it for its verdict."""
 

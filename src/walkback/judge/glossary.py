@@ -139,16 +139,40 @@ GLOSSARY: dict[str, str] = {
         "The first paper's rule: a method is walked back if D1, D2 or D3 fails. Without a frozen baseline D3 is "
         "skipped."
     ),
-    "verdict": "What an edition concludes from the checks: trustworthy, walked back or inconclusive.",
-    "trustworthy": "No check that the edition uses fails. The audited failures are ruled out; nothing is certified.",
+    "edition claims": (
+        "The default rule: walked back if depth or a claimed alignment is walked back; trustworthy if depth stands "
+        "and no claimed alignment fails; otherwise inconclusive."
+    ),
+    "verdict": "What an edition concludes: trustworthy, walked back, inconclusive or cannot be judged.",
+    "trustworthy": "The claims stand, or no check that the edition uses fails. Nothing beyond that is certified.",
+    "cannot be judged": (
+        "The model's outputs are not finite, or it gives one prediction for all samples, or all labels are equal."
+    ),
+    "this checkpoint": "The claim is based on one seed: it is about these weights, not about the method.",
     "walked back": "Checks or claims fail, so that what the accuracy and alignment suggest cannot be claimed.",
     "inconclusive": "Something that could change the outcome was not measured, or is not informative.",
     "stands": "The claim holds: its number is beyond its threshold or null by more than chance allows.",
     "trivial": "The credit is the gradient by construction at every layer, so its alignment says nothing.",
     "alignment claim": (
-        f"Does the credit point along the gradient? It stands if deep_mean is {_T.null_z:g} standard deviations above "
-        "its null, the reference is valid and no single layer carries it."
+        f"Does the credit point along the gradient? It stands if deep_mean and the credit of every block are "
+        f"{_T.null_z:g} standard deviations above their nulls, the reference is valid and the skip path does not "
+        "carry it."
     ),
+    "credit claim": (
+        "Where a method fails, is it the credit? Compared with the same training by exact credit (oracle control), "
+        "paired by seed."
+    ),
+    "not the credit": "Exact credit fails in the same training, so the failure is not due to the credit.",
+    "attributable to the credit": "The method fails, and the same training with exact credit does not.",
+    "as good as exact credit": (
+        f"The interval of the difference to exact credit lies within {_T.frozen_acc_margin_pp:g} pp of zero."
+    ),
+    "costs": "The method and exact credit both stand, and exact credit is better by this many percentage points.",
+    "detectable, small": f"The alignment is above its null, and its cosine is under {_T.small_alignment:g}.",
+    "not checked": "No frozen baseline was given, so that depth could not be judged.",
+    "not made": "What the claim would be about was not measured or trained.",
+    "not applicable": "The claim has no meaning here: the blocks are frozen, or the credit is exact by construction.",
+    "anti-aligned": "The credit points against the gradient by more than chance allows.",
     "depth claim": (
         "Does training the blocks help? It stands if the whole interval of the margin over the frozen baseline is at "
         f"or above {_T.frozen_acc_margin_pp:g} pp."
@@ -208,8 +232,18 @@ _ALIASES: dict[str, str] = {
     "pp": "margin",
     "three": "edition three",
     "four": "edition four",
+    "claims": "edition claims",
     "alignment": "alignment claim",
     "depth": "depth claim",
+    "cannot_be_judged": "cannot be judged",
+    "not_the_credit": "not the credit",
+    "attributable_to_credit": "attributable to the credit",
+    "as_good_as_exact": "as good as exact credit",
+    "detectable_small": "detectable, small",
+    "used_mean": "used cos",
+    "not_checked": "not checked",
+    "not_made": "not made",
+    "not_applicable": "not applicable",
     "needs walk-back": "walked back",
     "walked_back": "walked back",
     "raised": "fails",

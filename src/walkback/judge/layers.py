@@ -123,6 +123,11 @@ def layer_label(m: Measurements, index: int) -> LayerLabel:
     return (labels[index] or "none") if labels else "none"
 
 
+def is_exact_block(m: Measurements, block: int) -> bool:
+    """Whether the credit that trains a block is the gradient at its output by construction."""
+    return m.facts.get("site") != "input" and layer_label(m, block + 1) == "exact"
+
+
 def _cosine(
     m: Measurements, index: int, direction: Direction, credit_direction: Direction, known: Array, excluded: int
 ) -> Number:

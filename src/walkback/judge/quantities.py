@@ -43,6 +43,10 @@ class Quantities:
     groups: int
     dtype: str
     has_credit: bool
+    not_finite_share: float
+    """The largest share of samples, over layers, whose gradient or credit is not finite."""
+    broken: str
+    """Why the model's predictions are no predictions; empty where they are."""
     read_thresholds: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     """The thresholds these quantities depend on, with their values."""
 
@@ -100,6 +104,8 @@ def quantities(m: Measurements, thresholds: DiagnosticThresholds) -> Quantities:
         groups=int(m.facts["groups"]),
         dtype=str(m.facts.get("dtype", "unknown")),
         has_credit=m.get("credit_cos") is not None,
+        not_finite_share=_not_finite_share(m),
+        broken=_broken(m),
         read_thresholds=reader.read,
     )
 
@@ -133,6 +139,31 @@ def _overflow(m: Measurements) -> int | None:
         if np.isposinf(means[index]) and np.isfinite(means[index - 1]):
             return index
     return None
+
+
+def _not_finite_share(m: Measurements) -> float:
+    """Zero gradients and credits are finite: they are excluded from cosines, not invalid."""
+    gradients = m.get("grad_norm") if m.get("grad_norm64") is None else m.get("grad_norm64")
+    found = [array for array in (gradients, m.get("credit_norm")) if array is not None]
+    return max((float((~np.isfinite(array)).mean(axis=1).max()) for array in found), default=0.0)
+
+
+def _broken(m: Measurements) -> str:
+    """Values that are not finite, one class among the labels, or one prediction for all samples."""
+    for name, what in (("loss", "loss"), ("error_norm", "output"), ("hidden_norm", "hidden state")):
+        array = m.get(name)
+        bad = (
+            0
+            if array is None
+            else int((~np.isfinite(array)).any(axis=0).sum() if array.ndim > 1 else (~np.isfinite(array)).sum())
+        )
+        if bad:
+            return f"the {what} is not finite for {bad} of {m.facts['samples']} samples"
+    if m.facts.get("label_classes") == 1:
+        return "all samples have the same label: any constant prediction is right"
+    if m.facts.get("predicted_classes") == 1:
+        return f"the model predicts the same class for all {m.facts['samples']} samples"
+    return ""
 
 
 def _group_cos(pairs: Array | None, top: Layer) -> Number:

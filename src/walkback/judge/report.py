@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from walkback.core.measurements import Measurements
-from walkback.judge import claims as claim_rules
+from walkback.core.measurements import FIRST_EDITION, Measurements
+from walkback.judge.alignment_claim import alignment_facts, judge_alignment
 from walkback.judge.check import run_checks
-from walkback.judge.claims import Claim
-from walkback.judge.editions import EDITIONS, Outcome, Verdict, decide, edition, withheld
+from walkback.judge.claim import Claim
+from walkback.judge.credit_claim import credit_facts, judge_credit
+from walkback.judge.depth_claim import depth_facts, judge_depth
+from walkback.judge.editions import CLAIMS_EDITION, EDITIONS, Outcome, Verdict, decide, require_protocol, withheld
 from walkback.judge.evidence import Evidence
 from walkback.judge.failure_modes import Mode, Step, chain, modes
 from walkback.judge.flag import Flag
+from walkback.judge.headline import CLAIMED, judge_headline
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.statistics import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -27,6 +30,7 @@ class DiagnosticReport:
     verdict: Outcome
     flags: Mapping[str, Flag]
     claims: Mapping[str, Claim]
+    """`alignment`, `depth` and `credit`."""
     reasons: tuple[str, ...]
     thresholds: DiagnosticThresholds
     protocol: str
@@ -41,6 +45,8 @@ class DiagnosticReport:
     evidence: Evidence
     method_name: str = ""
     notes: str = ""
+    claimed: tuple[str, ...] = CLAIMED
+    """The claims that the edition `claims` answers for."""
     context: Mapping[str, Any] = field(default_factory=dict)
     """Origin of the measurements, as plain values: arch, data, digest, seed, shell, provenance, rerun, ... `missing`
     names evidence that is missing, in words: then every edition is inconclusive."""
@@ -60,6 +66,7 @@ class DiagnosticReport:
             self.method_name,
             self.notes,
             self.context,
+            claimed=self.claimed,
             earlier=self.quantities,
         )
 
@@ -85,52 +92,60 @@ def judge(
     measurements: Measurements,
     evidence: Evidence | None = None,
     thresholds: DiagnosticThresholds | None = None,
-    protocol: str = "three",
+    protocol: str = CLAIMS_EDITION,
     method_name: str = "",
     notes: str = "",
     context: Mapping[str, Any] | None = None,
     *,
+    claimed: Sequence[str] = CLAIMED,
     earlier: Quantities | None = None,
 ) -> DiagnosticReport:
     """Judge stored measurements: a pure function that needs no model.
 
     `earlier` are quantities of the same measurements; they are used again if these thresholds give the same.
     """
-    edition(protocol)
+    require_protocol(protocol)
     t, known, around = thresholds or DiagnosticThresholds(), evidence or Evidence(), context or {}
     q = earlier if earlier is not None and earlier.hold_under(t) else quantities(measurements, t)
     flags = run_checks(q, known, t)
-    missing = str(around.get("missing") or "")
-    verdicts = {name: withheld(name, missing) if missing else _decided(name, flags, known) for name in EDITIONS}
-    frozen = around.get("shell") not in (None, "none")
-    margin = claim_rules.depth_margin(known, _correct(measurements), t)
-    alignment = claim_rules.alignment(q, flags, t, frozen)
+    missing, frozen = str(around.get("missing") or ""), around.get("shell") not in (None, "none")
+    depth = depth_facts(
+        known,
+        _correct(measurements),
+        t,
+        frozen=frozen,
+        missing=flags["D3"].reason,
+        not_finite=q.broken,
+        majority_share=measurements.facts.get("majority_share"),
+    )
+    alignment = alignment_facts(q, t, frozen, missing)
+    claims = {"alignment": judge_alignment(alignment), "depth": judge_depth(depth)}
+    claims["credit"] = judge_credit(credit_facts(known, depth, claims["depth"], t, is_exact=alignment.all_exact))
+    verdicts = {CLAIMS_EDITION: judge_headline(claims, claimed, grows=flags["D1"].truth is True)}
+    as_published = bool(measurements.facts.get(FIRST_EDITION))
+    verdicts |= {name: decide(name, flags, bool(known.frozen), q.broken, as_published) for name in EDITIONS}
     if missing:
-        alignment = Claim("alignment", "inconclusive", missing)
-    depth = claim_rules.depth(margin, flags["D3"], known, t, frozen)
-    found = modes(q, flags, alignment)
+        verdicts = {name: withheld(name, missing) for name in verdicts}
+    found = modes(q, flags, claims["alignment"])
     return DiagnosticReport(
         verdict=verdicts[protocol].outcome,
         flags=flags,
-        claims={"alignment": alignment, "depth": depth},
+        claims=claims,
         reasons=verdicts[protocol].reasons,
         thresholds=t,
         protocol=protocol,
         verdicts=verdicts,
         modes=found,
-        chain=chain(q, flags, known, depth, found, around),
+        chain=chain(q, flags, known, claims["depth"], found, around),
         quantities=q,
-        margin=margin,
+        margin=depth.margin,
         measurements=measurements,
         evidence=known,
         method_name=method_name,
         notes=notes,
+        claimed=tuple(claimed),
         context=around,
     )
-
-
-def _decided(name: str, flags: Mapping[str, Flag], evidence: Evidence) -> Verdict:
-    return decide(name, flags, bool(evidence.frozen))
 
 
 def _correct(m: Measurements) -> tuple[bool, ...]:

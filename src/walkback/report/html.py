@@ -10,7 +10,7 @@ from walkback.report.cards import view
 from walkback.report.sections import Card
 from walkback.report.strip import strip
 
-SIGNS = {"trustworthy": "✓", "walked_back": "✗", "inconclusive": "?"}
+SIGNS = {"trustworthy": "✓", "walked_back": "✗", "inconclusive": "?", "cannot_be_judged": "?"}
 RESULT_CLASSES = {
     "passes": "good",
     "fails": "bad",

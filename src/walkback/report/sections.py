@@ -15,7 +15,12 @@ from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, i
 
 Card = Mapping[str, Any]
 
-VERDICT_WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
+VERDICT_WORDS = {
+    "trustworthy": "TRUSTWORTHY",
+    "walked_back": "NEEDS WALK-BACK",
+    "inconclusive": "INCONCLUSIVE",
+    "cannot_be_judged": "CANNOT BE JUDGED",
+}
 CHECK_NAMES = {"D1": "growth (D1)", "direction": "drift (c)"}
 """Displayed names of checks by their id; every other check is displayed by its own name and id."""
 FROZEN_BASELINE_NAMES = {
@@ -34,6 +39,7 @@ AGGREGATES = {
     "deep_mean_z": "deep_mean in standard deviations of random rotations",
     "deep_mean_fresh_z": "deep_mean in standard deviations of fresh feedback",
     "concentration": "largest share of one layer",
+    "used_mean": "mean over blocks of the cosine of the credit that trains the block with the gradient at its output",
 }
 
 

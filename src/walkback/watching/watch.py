@@ -30,7 +30,7 @@ from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.core.settings import convert, require_at_least
 from walkback.judge.card_part import finite
-from walkback.judge.editions import edition
+from walkback.judge.editions import CLAIMS_EDITION, require_protocol
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag
 from walkback.judge.options import JudgeOptions
@@ -76,7 +76,7 @@ class Watch:
         resume: bool = False,
         start: int | None = None,
         thresholds: DiagnosticThresholds | None = None,
-        protocol: str = "three",
+        protocol: str = CLAIMS_EDITION,
         stop_on: str | Sequence[str | Sequence[str]] = (),
         method_name: str = "",
         blocks: Blocks = "auto",
@@ -86,7 +86,7 @@ class Watch:
         loggers: Sequence[Logger] = (),
     ):
         require_module(model)
-        edition(protocol)
+        require_protocol(protocol)
         self.every: int | None = None if every is None else convert(every, int, "every")
         require_at_least(1 if self.every is None else self.every, 1, "every")
         self.out = Path(out)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.runs.train_runs import TrainOptions
     from walkback.training.resolved_run import resolve
 
-    judge_options = JudgeOptions(thresholds, args.protocol, args.null)
+    judge_options = JudgeOptions(thresholds, args.protocol, args.null, tuple(args.claims))
     resolved_runs = [resolve(config) for config in grid(args.methods, **common)]
     options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     bar = ProgressBar(quiet=args.quiet or args.json)

@@ -46,6 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     own.add_argument("--bp-acc", nargs="+", type=float, metavar="ACC", help="accuracy of backprop")
     own.add_argument(
+        "--bp-frozen-acc",
+        nargs="+",
+        type=float,
+        metavar="ACC",
+        help="accuracy of backprop's frozen baseline; with --bp-acc it says whether depth is needed",
+    )
+    own.add_argument(
+        "--test-samples", type=int, metavar="N", help="size of the test set: with it one seed has an interval"
+    )
+    own.add_argument(
         "--blocks",
         nargs="+",
         default="auto",
@@ -103,7 +113,15 @@ def _model(args: argparse.Namespace) -> int:
     judge_options, device = judging_of(args), choose_device(args.device)
     model = load_model.load_model(args.model, args.checkpoint, device)
     batches = load_model.load_batches(args.data, args.data_root, device)
-    accuracies = {"headline_acc": args.headline_acc, "frozen_baseline_acc": args.frozen_acc, "bp_acc": args.bp_acc}
+    frozen = args.frozen_acc
+    if args.bp_frozen_acc is not None:
+        frozen = {"method_shell": args.frozen_acc, "bp_shell": args.bp_frozen_acc}
+    accuracies = {
+        "headline_acc": args.headline_acc,
+        "frozen_baseline_acc": frozen,
+        "bp_acc": args.bp_acc,
+        "test_samples": args.test_samples,
+    }
     blocks = args.blocks[0] if len(args.blocks) == 1 else args.blocks
     report = diagnose_model(
         model,

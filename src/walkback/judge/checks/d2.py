@@ -37,6 +37,7 @@ def check(q: Quantities, evidence: Evidence, t: DiagnosticThresholds) -> Flag:
         interval=mean_interval(q.top_norms / GROUP, t.confidence),
         margin=factor(value, floor),
         flips_at=value if value > 0 else None,
+        is_fitted=raised and q.is_fitted(floor),
     )
 
 

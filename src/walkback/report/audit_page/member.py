@@ -18,7 +18,7 @@ from walkback.report.svg import Point
 
 Log = Sequence[Mapping[str, Any]]
 """A run's training log, one row per epoch; empty for a run without a log."""
-_KINDS = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn"}
+_KINDS = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn", "cannot_be_judged": "warn"}
 
 
 @dataclass(frozen=True)

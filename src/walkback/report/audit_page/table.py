@@ -11,7 +11,7 @@ from walkback.judge.audit_table import EditionRuling
 from walkback.report.audit_page.member import EditionVerdict
 from walkback.report.overview import OVERVIEW_NUMBERS, Column, Overview
 
-_VERDICT_RANKS = {"walked_back": 0, "inconclusive": 1, "trustworthy": 2}
+_VERDICT_RANKS = {"walked_back": 0, "cannot_be_judged": 1, "inconclusive": 2, "trustworthy": 3}
 """Sort values of verdicts; a larger one is better."""
 
 

@@ -1,0 +1,138 @@
+"""The credit claim: where a method fails, is it the credit that fails, or what is done with it?
+
+The oracle control trains the same network with the exact gradient as credit and everything else unchanged:
+`exact` (O1) at each block's output, `input` (O2) at its input, `direction` (O3) the exact direction with the method's
+own size. `credit_facts` collects the comparisons, `CREDIT_TABLE` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from walkback.judge.claim import Claim, claim_row
+from walkback.judge.decision_table import TableRow, always, matching_row
+from walkback.judge.depth_claim import DepthFacts, judge_depth, margin_words
+from walkback.judge.evidence import DIRECTION_ORACLE, EXACT_ORACLE, INPUT_ORACLE, ORACLE_NAMES, Evidence
+from walkback.judge.statistics import Margin, paired_margin
+from walkback.judge.thresholds import DiagnosticThresholds
+
+_BESIDE = {INPUT_ORACLE: "the site", DIRECTION_ORACLE: "the magnitude"}
+"""What else fails where exact credit stands and this oracle does not."""
+
+
+@dataclass(frozen=True)
+class CreditFacts:
+    """A method beside its oracles."""
+
+    frozen: bool = False
+    is_exact: bool = False
+    """Whether the method's own credit is exact by construction."""
+    method: str = "inconclusive"
+    """The outcome of the method's depth claim."""
+    oracles: Mapping[str, str] = field(default_factory=dict)
+    """The outcomes of the oracles' depth claims, by name; each over its own frozen baseline."""
+    gain: Margin | None = None
+    """Accuracy with exact credit (O1) minus the method's, paired by seed."""
+    line: float = 2.0
+    confidence: float = 0.95
+
+    @property
+    def exact(self) -> str:
+        return self.oracles.get(EXACT_ORACLE, "")
+
+    @property
+    def gain_interval(self) -> tuple[float, float]:
+        """The interval of the gain; unbounded where it is not known."""
+        known = None if self.gain is None else self.gain.interval
+        return known or (float("-inf"), float("inf"))
+
+    @property
+    def gain_text(self) -> str:
+        if self.gain is None:
+            return "exact credit (O1) was not trained on the same seeds"
+        return f"exact credit (O1) minus the method: {margin_words(self.gain, self.confidence)}"
+
+    @property
+    def cost_text(self) -> str:
+        return "" if self.gain is None else f"{self.gain.mean:.1f} {self.gain.unit}"
+
+    @property
+    def beside(self) -> str:
+        """What the other oracles add where exact credit stands."""
+        if self.exact != "stands":
+            return ""
+        failing = [name for name in _BESIDE if self.oracles.get(name) == "walked_back"]
+        texts = [f"{ORACLE_NAMES[name]} is walked back: {_BESIDE[name]} alone suffices to fail" for name in failing]
+        return "".join(f"; {text}" for text in texts)
+
+
+CREDIT_TABLE: tuple[TableRow[CreditFacts, Claim], ...] = (
+    claim_row("credit", "frozen", lambda f: f.frozen, "not_applicable", "the blocks are frozen: no credit trains them"),
+    claim_row(
+        "credit", "exact", lambda f: f.is_exact, "not_applicable", "the method's own credit is exact by construction"
+    ),
+    claim_row("credit", "no oracle", lambda f: not f.exact, "not_made", "no oracle control was trained"),
+    claim_row(
+        "credit",
+        "not the credit",
+        lambda f: f.exact == f.method == "walked_back",
+        "not_the_credit",
+        lambda f: f"exact credit (O1) is walked back too; {f.gain_text}",
+    ),
+    claim_row(
+        "credit",
+        "attributable",
+        lambda f: f.exact == "stands" and f.method == "walked_back" and f.gain_interval[0] > 0,
+        "attributable_to_credit",
+        lambda f: f"{f.gain_text}, and with it the depth claim stands{f.beside}",
+    ),
+    claim_row(
+        "credit",
+        "costs",
+        lambda f: f.exact == f.method == "stands" and f.gain_interval[0] >= f.line,
+        "costs",
+        lambda f: f"both stand; {f.gain_text}{f.beside}",
+        lambda f: f.cost_text,
+    ),
+    claim_row(
+        "credit",
+        "as good as exact",
+        lambda f: f.gain_interval[0] > -f.line and f.gain_interval[1] < f.line,
+        "as_good_as_exact",
+        lambda f: f.gain_text,
+    ),
+    claim_row("credit", "undecided", always, "inconclusive", lambda f: f"{f.gain_text}{f.beside}"),
+)
+"""The rows of the credit claim; the first that matches decides."""
+
+
+def judge_credit(facts: CreditFacts) -> Claim:
+    """The credit claim of a method over its seeds."""
+    return matching_row(CREDIT_TABLE, facts).result(facts)
+
+
+def credit_facts(
+    evidence: Evidence, depth: DepthFacts, method: Claim, t: DiagnosticThresholds, *, is_exact: bool = False
+) -> CreditFacts:
+    """The facts of one method, whose depth claim is `method`."""
+    outcomes = {}
+    for name, oracle in evidence.oracles.items():
+        margin = paired_margin(oracle.accuracies, oracle.frozen, t.confidence) if oracle.frozen else None
+        outcomes[name] = judge_depth(
+            DepthFacts(
+                baseline=margin is not None, margin=margin, gate=depth.gate, line=depth.line, confidence=t.confidence
+            )
+        ).outcome
+    exact = evidence.oracles.get(EXACT_ORACLE)
+    paired = exact is not None and len(exact.accuracies) == len(evidence.headline_acc)
+    gain = paired_margin(exact.accuracies, evidence.headline_acc, t.confidence) if paired and exact else None
+    return CreditFacts(
+        frozen=depth.frozen,
+        is_exact=is_exact,
+        method=method.outcome,
+        oracles=outcomes,
+        gain=gain,
+        line=depth.line,
+        confidence=t.confidence,
+    )
