@@ -12,7 +12,7 @@ from walkback.judge.card_part import CardPart, NonNegative
 from walkback.judge.layers import layer_label, score
 from walkback.judge.number import Number
 from walkback.judge.reference import Direction, direction_of
-from walkback.judge.statistics import holm, mcnemar_margin
+from walkback.judge.statistics import holm, paired_score_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 NO_UPDATE = "not made: give update="
@@ -142,7 +142,7 @@ def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:
         return {}
     whole = tuple(bool(value) for value in correct)
     margins = {
-        index: mcnemar_margin(whole, tuple(bool(value) for value in row), t.confidence)
+        index: paired_score_margin(whole, tuple(bool(value) for value in row), t.confidence)
         for index, row in enumerate(skipped)
         if np.isfinite(row).all()
     }

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from walkback.judge import student_t
 from walkback.judge.card_part import CardPart
 from walkback.judge.evidence import Evidence
+from walkback.judge.first_edition import first_edition_margin
 from walkback.judge.flag import Flag
 from walkback.judge.number import first_bad
 from walkback.judge.quantities import Quantities
-from walkback.judge.statistics import Margin, holm, mcnemar_margin
+from walkback.judge.statistics import Margin, holm, paired_score_margin
 from walkback.judge.student_t import normal_two_sided
 from walkback.judge.thresholds import DiagnosticThresholds
 
@@ -139,16 +140,19 @@ def alignment_of_seeds(claims: Sequence[Claim]) -> Claim:
     return replace(worst, reason=f"in {agreeing} of {len(claims)} seeds: {worst.reason}")
 
 
-def depth_margin(evidence: Evidence, measured: Sequence[bool], t: DiagnosticThresholds) -> Margin | None:
+def depth_margin(
+    evidence: Evidence, measured: Sequence[bool], t: DiagnosticThresholds, first_edition: bool = False
+) -> Margin | None:
     """The margin with its interval: over seeds, or over samples for one seed with stored per-sample correctness.
 
-    `measured` is the correctness of the measured samples.
+    `measured` is the correctness of the measured samples. `first_edition`: with the interval of a card of format 1.
     """
     null = evidence.deciding
     margin = evidence.margin(null, t.confidence)
     stored = evidence.frozen_correct.get(null)
     if stored and (margin is None or margin.interval is None) and len(evidence.headline_acc) <= 1:
-        return mcnemar_margin(evidence.correct or measured, stored, t.confidence)
+        over_samples = first_edition_margin if first_edition else paired_score_margin
+        return over_samples(evidence.correct or measured, stored, t.confidence)
     return margin
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from walkback.core.measurements import Measurements
+from walkback.core.measurements import FIRST_EDITION, Measurements
 from walkback.judge import claims as claim_rules
 from walkback.judge.check import run_checks
 from walkback.judge.claims import Claim
@@ -103,7 +103,8 @@ def judge(
     missing = str(around.get("missing") or "")
     verdicts = {name: withheld(name, missing) if missing else _decided(name, flags, known) for name in EDITIONS}
     frozen = around.get("shell") not in (None, "none")
-    margin = claim_rules.depth_margin(known, _correct(measurements), t)
+    first_edition = bool(measurements.facts.get(FIRST_EDITION, False))
+    margin = claim_rules.depth_margin(known, _correct(measurements), t, first_edition)
     alignment = claim_rules.alignment(q, flags, t, frozen)
     if missing:
         alignment = Claim("alignment", "inconclusive", missing)
