@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 from walkback.core.errors import InputError
 from walkback.judge import student_t
+from walkback.judge.first_edition import first_edition_margin
+from walkback.judge.score_tests import PairedScoreTest
 from walkback.judge.statistics import (
     detectable_margin,
+    exact_lower_bound,
     holm,
     interval_text,
-    mcnemar_margin,
     mean_interval,
     paired_margin,
+    paired_score_margin,
+    unpaired_score_margin,
 )
 
 
@@ -112,43 +116,64 @@ def test_one_number_for_several_seeds_is_not_paired_and_has_no_interval():
     assert "Not paired" in interval_text(margin)
 
 
-def test_mcnemar_covers_the_true_difference():
-    rng = np.random.default_rng(0)
-    hits = 0
-    for _ in range(400):
-        u = rng.uniform(size=500)
-        ours, theirs = u < 0.6, (u < 0.5) ^ (rng.uniform(size=500) < 0.1)
-        truth = 100 * (0.6 - (0.5 * 0.9 + 0.5 * 0.1))
-        low, high = mcnemar_margin(ours, theirs).interval
-        hits += low <= truth <= high
-    assert 0.92 <= hits / 400 <= 0.98
-
-
-def test_mcnemar_by_hand_and_without_disagreement():
+def test_over_samples_by_hand():
     ours, theirs = [1] * 30 + [0] * 10 + [1] * 60, [0] * 30 + [1] * 10 + [1] * 60
-    margin = mcnemar_margin(ours, theirs)
-    assert margin.mean == 20.0
-    assert margin.n == 100
-    low, high = mcnemar_margin([1, 0] * 50, [1, 0] * 50).interval
-    assert low < 0 < high
+    margin = paired_score_margin(ours, theirs)
+    assert (margin.mean, margin.n, margin.counts, margin.sd) == (20.0, 100, "samples", None)
+    assert margin.interval == PairedScoreTest(30, 10, 100).interval(0.95)
+    assert margin.p_value(0.0) == pytest.approx(student_t.normal_two_sided((30 - 10) / math.sqrt(30 + 10)))
+
+
+def test_samples_must_be_the_same():
+    with pytest.raises(InputError, match=r"3 and 2 samples; expected the same samples"):
+        paired_score_margin([1, 1, 0], [1, 0])
+
+
+def test_bare_accuracies_have_the_interval_of_independent_samples():
+    margin = unpaired_score_margin(0.8, 0.6, 70, 80)
+    assert (margin.mean, margin.n, margin.counts) == (20.0, 70, "unpaired samples")
+    assert margin.interval == pytest.approx((5.28, 33.82), abs=0.005)
+    assert margin.p_value(5.0) < 0.05 < margin.p_value(6.0)
 
 
 @pytest.mark.parametrize("table", [(30, 10, 60, 0), (3, 0, 5, 2), (0, 0, 7, 13), (1, 400, 300, 299)])
-def test_mcnemar_is_the_normal_interval_of_a_table_with_half_a_sample_more_in_each_of_its_four_cells(table):
+def test_a_card_of_format_1_has_the_normal_interval_of_a_table_with_half_a_sample_more_in_each_cell(table):
     gained, lost, both, neither = table
     ours = [1] * gained + [0] * lost + [1] * both + [0] * neither
     theirs = [0] * gained + [1] * lost + [1] * both + [0] * neither
     weights, values = np.array(table) + 0.5, np.array([100.0, -100.0, 0.0, 0.0])
     mean = np.average(values, weights=weights)
     error = math.sqrt(np.average((values - mean) ** 2, weights=weights) / weights.sum())
-    margin = mcnemar_margin(ours, theirs)
+    margin = first_edition_margin(ours, theirs)
     assert margin.interval == pytest.approx((mean - 1.959963985 * error, mean + 1.959963985 * error), rel=1e-8)
-    assert margin.error == pytest.approx(error)
+    assert margin.p_value(margin.mean - 1.959963985 * error) == pytest.approx(0.05, abs=1e-9)
 
 
-def test_mcnemar_needs_the_same_samples():
-    with pytest.raises(InputError, match=r"3 and 2 samples; expected the same samples"):
-        mcnemar_margin([1, 1, 0], [1, 0])
+@pytest.mark.parametrize(
+    ("successes", "n", "expected"),
+    [(5, 10, 0.187086), (81, 263, 0.252756), (15, 148, 0.057858), (1, 29, 0.000873), (0, 20, 0.0)],
+)
+def test_the_exact_lower_bound_is_the_published_one(successes, n, expected):
+    """Clopper-Pearson ends as in Newcombe, 1998 (Table I), and 5 of 10."""
+    assert exact_lower_bound(successes, n) == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize(("n", "level"), [(1, 0.975), (7, 0.9), (10_000, 0.975)])
+def test_if_all_samples_are_right_the_exact_bound_is_a_root(n, level):
+    assert exact_lower_bound(n, n, level) == pytest.approx((1 - level) ** (1 / n), rel=1e-9)
+
+
+@given(st.integers(1, 60), st.data(), st.floats(0.8, 0.999))
+def test_at_the_exact_bound_the_successes_are_as_rare_as_the_level_says(n, data, level):
+    successes = data.draw(st.integers(1, n))
+    bound = exact_lower_bound(successes, n, level)
+    tail = sum(math.comb(n, k) * bound**k * (1 - bound) ** (n - k) for k in range(successes, n + 1))
+    assert tail == pytest.approx(1 - level, rel=1e-8)
+    assert exact_lower_bound(successes - 1, n, level) < bound < successes / n
+
+
+def test_an_exact_bound_of_a_million_samples_is_close_to_the_normal_one():
+    assert exact_lower_bound(500_000, 1_000_000) == pytest.approx(0.5 - 1.959963985 * 0.0005, abs=2e-6)
 
 
 def test_the_p_value_agrees_with_the_interval():
@@ -156,12 +181,6 @@ def test_the_p_value_agrees_with_the_interval():
     low, high = margin.interval
     assert margin.p_value(low) == pytest.approx(0.05, abs=1e-9)
     assert margin.p_value(high) == pytest.approx(0.05, abs=1e-9)
-
-
-def test_the_p_value_over_samples_is_normal():
-    margin = mcnemar_margin([1] * 30 + [0] * 10, [0] * 30 + [1] * 10)
-    for sign in (-1, 1):
-        assert margin.p_value(margin.mean + sign * 1.959963985 * margin.error) == pytest.approx(0.05, abs=1e-9)
 
 
 def test_equal_differences_reject_every_other_margin():
@@ -194,7 +213,10 @@ def test_the_sentence_for_one_two_and_three_seeds():
     assert "can detect only margins above 3.3 pp" in three
     assert "no spread was seen" in interval_text(paired_margin([0.6, 0.6], [0.3, 0.3]))
     assert "No accuracy margin" in interval_text(None)
-    assert "says nothing about how another seed" in interval_text(mcnemar_margin([1, 0, 1], [0, 0, 1]))
+    assert "says nothing about how another seed" in interval_text(paired_score_margin([1, 0, 1], [0, 0, 1]))
+    bare = interval_text(unpaired_score_margin(0.6, 0.5, 1000, 1000))
+    assert "1000 samples" in bare
+    assert "independent" in bare
 
 
 def test_the_interval_of_a_mean():

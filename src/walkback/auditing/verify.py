@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ from walkback.judge.compare import (
     compare_cards,
     without_checks,
 )
-from walkback.judge.evidence import BP_SHELL, Evidence
+from walkback.judge.editions import CLAIMS_EDITION
+from walkback.judge.evidence import BP_SHELL, Evidence, OracleAccuracies
 from walkback.judge.headline import CLAIMED
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
@@ -48,7 +49,9 @@ from walkback.runs.run_index import RunIndex
 
 _Card = Mapping[str, Any]
 Columns = dict[str, list[float]]
-BY_SAMPLES = ("statistics", "claims.depth", "chain[2]", "checklist[11]")
+BY_SAMPLES = (
+    "statistics", "claims.depth", "claims.credit", f"verdicts.{CLAIMS_EDITION}", "chain[2]", "checklist[11]", "limits",
+)  # fmt: skip
 """Parts of a card that need, for a single seed, which samples the baseline gets right."""
 _BY_OTHER_TABLES = ("claims", "modes")
 OTHER_TABLES = "cards of format 1 have claims by other tables"
@@ -158,12 +161,10 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
         claimed=card.get("claimed", CLAIMED),
     ).to_json()
     unknown = dict.fromkeys(_BY_OTHER_TABLES, OTHER_TABLES) if card["format"] == 1 else {}
-    if card["statistics"]["counts"] == "samples":
-        if card["format"] == 1:
-            unknown["statistics.interval"] = "intervals over samples are computed by another method since 0.11"
-        # An interval over samples needs the baseline itself, not only its accuracy.
-        if evidence is not beside:
-            unknown |= dict.fromkeys(BY_SAMPLES, "it needs the baseline run")
+    # An interval over samples needs the baseline itself, not only its accuracy.
+    if evidence is not beside and card["statistics"]["counts"] == "samples":
+        headline = ("verdict", "sentence") if card["protocol"] == CLAIMS_EDITION else ()
+        unknown |= dict.fromkeys((*BY_SAMPLES, *headline), "it needs the baseline run")
     found = as_format_1(again) if card["format"] == 1 else again
     _compare(_without_folder_notes(card), _without_folder_notes(found), unknown, checks)
     foreign = ", ".join(added_checks(again, card))
@@ -185,7 +186,7 @@ def _compare(card: _Card, again: _Card, unknown: Mapping[str, str], checks: list
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "no such check here") for name in foreign]
     card = without_checks(card, foreign)
     differences = compare_cards(card, again, wording=card["walkback"] == __version__)
-    found = [difference for difference in differences if not difference.key.startswith(tuple(unknown))]
+    found = [difference for difference in differences if not _is_within(difference.key, unknown)]
     sizes = Counter(path[0] for path, _ in card_leaves(again))
     for section in (name for name in again if name not in IGNORED):
         size = sizes[section]
@@ -195,6 +196,11 @@ def _compare(card: _Card, again: _Card, unknown: Mapping[str, str], checks: list
             checks.append(VerificationCheck(section, "not_checked", f"not re-checked: {unknown[section]}"))
         elif not differing:
             checks.append(VerificationCheck(section, "ok", f"{size} value{' agrees' if size == 1 else 's agree'}"))
+
+
+def _is_within(key: str, parts: Iterable[str]) -> bool:
+    """Whether a key is one of these parts of a card, or inside of one."""
+    return any(key == part or key.startswith((f"{part}.", f"{part}[")) for part in parts)
 
 
 def _check_accuracy(run: store.Run, taken: Measurements, checks: list[VerificationCheck]) -> None:
@@ -231,8 +237,19 @@ def _stated_evidence(
     )
     try:
         frozen = {name: tuple(values) for name, values in claim["frozen"].items()}
-        seeds = tuple(claim["seeds"])
-        return Evidence(tuple(claim["headline_acc"]), frozen, tuple(claim["bp_acc"]), beside.null, seeds=seeds)
+        oracles = {
+            name: OracleAccuracies(tuple(each["accuracies"]), tuple(each["frozen"]))
+            for name, each in claim.get("oracles", {}).items()
+        }
+        return Evidence(
+            tuple(claim["headline_acc"]),
+            frozen,
+            tuple(claim["bp_acc"]),
+            beside.null,
+            seeds=tuple(claim["seeds"]),
+            oracles=oracles,
+            test_samples=claim.get("test_samples"),
+        )
     except InputError as error:
         checks.append(VerificationCheck("claim", "differs", str(error)))
         return beside

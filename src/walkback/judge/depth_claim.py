@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from walkback.judge.claim import CHECKPOINT, Claim, claim_row
 from walkback.judge.decision_table import TableRow, always, matching_row
 from walkback.judge.evidence import BP_SHELL, Evidence, mean
+from walkback.judge.first_edition import first_edition_margin
 from walkback.judge.statistics import Margin, exact_lower_bound, holm, paired_score_margin, unpaired_score_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
@@ -173,9 +174,13 @@ def depth_facts(
     missing: str = "",
     not_finite: str = "",
     majority_share: float | None = None,
+    first_edition: bool = False,
 ) -> DepthFacts:
-    """The facts of one method: `measured` is the correctness of the measured samples, `missing` what D3 lacks."""
-    margin = depth_margin(evidence, measured, t)
+    """The facts of one method: `measured` is the correctness of the measured samples, `missing` what D3 lacks.
+
+    With `first_edition` the interval over samples is that of cards of format 1.
+    """
+    margin = depth_margin(evidence, measured, t, first_edition)
     return DepthFacts(
         frozen=frozen,
         baseline=margin is not None,
@@ -189,12 +194,14 @@ def depth_facts(
     )
 
 
-def depth_margin(evidence: Evidence, measured: Sequence[bool], t: DiagnosticThresholds) -> Margin | None:
+def depth_margin(
+    evidence: Evidence, measured: Sequence[bool], t: DiagnosticThresholds, first_edition: bool = False
+) -> Margin | None:
     """The margin with its interval: over seeds; for one seed over samples with known correctness, else over a test set
     of known size."""
     null = evidence.deciding
     ours = evidence.correct or tuple(measured)
-    return _margin(evidence, evidence.headline_acc, ours, null, t)
+    return _margin(evidence, evidence.headline_acc, ours, null, t, first_edition)
 
 
 def _gate(evidence: Evidence, t: DiagnosticThresholds) -> Margin | None:
@@ -202,7 +209,12 @@ def _gate(evidence: Evidence, t: DiagnosticThresholds) -> Margin | None:
 
 
 def _margin(
-    evidence: Evidence, ours: Sequence[float], correct: Sequence[bool], null: str, t: DiagnosticThresholds
+    evidence: Evidence,
+    ours: Sequence[float],
+    correct: Sequence[bool],
+    null: str,
+    t: DiagnosticThresholds,
+    first_edition: bool = False,
 ) -> Margin | None:
     theirs = evidence.frozen.get(null)
     if not ours or not theirs:
@@ -212,8 +224,9 @@ def _margin(
         return margin
     stored = evidence.frozen_correct.get(null)
     if stored and correct and len(ours) <= 1:
-        return paired_score_margin(correct, stored, t.confidence)
-    if evidence.test_samples is not None:
+        over_samples = first_edition_margin if first_edition else paired_score_margin
+        return over_samples(correct, stored, t.confidence)
+    if evidence.test_samples is not None and not first_edition:
         size = evidence.test_samples
         return unpaired_score_margin(mean(ours), mean(theirs), size, size, t.confidence)
     return margin

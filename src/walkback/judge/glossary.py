@@ -128,8 +128,8 @@ GLOSSARY: dict[str, str] = {
         "seeds where there are two or more."
     ),
     "interval": (
-        f"A {_T.confidence:.0%} confidence interval: Student's t over paired seeds, or McNemar's over samples where "
-        "there is one seed."
+        f"A {_T.confidence:.0%} confidence interval: Student's t over paired seeds, or Tango's score interval over "
+        "samples where there is one seed."
     ),
     "flips at": "The threshold at which the check's result would change, with the same measurements.",
     "n": "How many samples, groups, layers or seeds a number was computed from.",

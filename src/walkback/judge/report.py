@@ -108,6 +108,7 @@ def judge(
     t, known, around = thresholds or DiagnosticThresholds(), evidence or Evidence(), context or {}
     q = earlier if earlier is not None and earlier.hold_under(t) else quantities(measurements, t)
     flags = run_checks(q, known, t)
+    first_edition = bool(measurements.facts.get(FIRST_EDITION))
     missing, frozen = str(around.get("missing") or ""), around.get("shell") not in (None, "none")
     depth = depth_facts(
         known,
@@ -117,13 +118,13 @@ def judge(
         missing=flags["D3"].reason,
         not_finite=q.broken,
         majority_share=measurements.facts.get("majority_share"),
+        first_edition=first_edition,
     )
     alignment = alignment_facts(q, t, frozen, missing)
     claims = {"alignment": judge_alignment(alignment), "depth": judge_depth(depth)}
     claims["credit"] = judge_credit(credit_facts(known, depth, claims["depth"], t, is_exact=alignment.all_exact))
     verdicts = {CLAIMS_EDITION: judge_headline(claims, claimed, grows=flags["D1"].truth is True)}
-    as_published = bool(measurements.facts.get(FIRST_EDITION))
-    verdicts |= {name: decide(name, flags, bool(known.frozen), q.broken, as_published) for name in EDITIONS}
+    verdicts |= {name: decide(name, flags, bool(known.frozen), q.broken, first_edition) for name in EDITIONS}
     if missing:
         verdicts = {name: withheld(name, missing) for name in verdicts}
     found = modes(q, flags, claims["alignment"])

@@ -1,7 +1,8 @@
 """Intervals over seeds and over samples, and a sentence about what so few seeds can show.
 
-Seeds: the t interval of paired differences, ddof = 1. One seed: McNemar's paired difference of proportions over stored
-per-sample correctness. No bootstrap: over three seeds its 95% interval covers 75%.
+Seeds: the t interval of paired differences, ddof = 1. One seed: the score interval of the paired difference of two
+accuracies over stored per-sample correctness, or of two bare accuracies over test sets of known size. No bootstrap:
+over three seeds its 95% interval covers 75%.
 """
 
 from __future__ import annotations
@@ -9,13 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from walkback.core.errors import InputError
 from walkback.judge import student_t
+from walkback.judge.score_tests import PairedScoreTest, ScoreTest, UnpairedScoreTest
 
 POWER = 0.8
+
+
+class DifferenceTest(Protocol):
+    """A test of hypothesised differences of two accuracies, in percentage points."""
+
+    def p_value(self, points: float) -> float:
+        """Two-sided p-value of the hypothesis that the true difference is `points`."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +35,29 @@ class Margin:
     mean: float
     n: int
     counts: str
-    """What n counts: "paired seeds", "seeds" (not paired) or "samples"."""
+    """What n counts: "paired seeds", "seeds" (not paired), "samples" or "unpaired samples"."""
     sd: float | None = None
     """Standard deviation of the paired differences, ddof = 1."""
-    error: float | None = None
-    """Standard error of the mean."""
-    df: float | None = None
-    """Degrees of freedom; None with an `error` means the normal distribution."""
     interval: tuple[float, float] | None = None
+    test: DifferenceTest | None = None
+    """Over samples: the test that the interval belongs to."""
+    unit: str = "pp"
+
+    @property
+    def is_of_one_seed(self) -> bool:
+        """Whether it is about one checkpoint: its interval says nothing about how another seed would come out."""
+        return "samples" in self.counts or self.n == 1
 
     def p_value(self, margin: float) -> float | None:
         """Two-sided p-value of the hypothesis that the true margin equals `margin`."""
-        if self.error is None:
+        if self.test is not None:
+            return self.test.p_value(margin)
+        if self.sd is None:
             return None
         distance = abs(self.mean - margin)
-        if self.error == 0:
+        if self.sd == 0:
             return 0.0 if distance else 1.0
-        score = distance / self.error
-        return student_t.normal_two_sided(score) if self.df is None else student_t.two_sided(score, self.df)
+        return student_t.two_sided(distance / _error(self.sd, self.n), self.n - 1)
 
 
 def paired_margin(ours: Sequence[float], theirs: Sequence[float], confidence: float = 0.95) -> Margin:
@@ -58,32 +73,47 @@ def paired_margin(ours: Sequence[float], theirs: Sequence[float], confidence: fl
     if n < 2:
         return Margin(mean, n, "paired seeds")
     sd = _clean(float(differences.std(ddof=1)))
-    error = sd / math.sqrt(n)
-    half = student_t.quantile((1 + confidence) / 2, n - 1) * error
-    return Margin(mean, n, "paired seeds", sd, error, n - 1, (mean - half, mean + half))
+    half = student_t.quantile((1 + confidence) / 2, n - 1) * _error(sd, n)
+    return Margin(mean, n, "paired seeds", sd, (mean - half, mean + half))
 
 
-def mcnemar_margin(ours: Sequence[bool], theirs: Sequence[bool], confidence: float = 0.95) -> Margin:
-    """The paired difference of two accuracies on the same samples, in percentage points.
+def paired_score_margin(ours: Sequence[bool], theirs: Sequence[bool], confidence: float = 0.95) -> Margin:
+    """The difference of two accuracies on the same samples, in percentage points, with Tango's score interval."""
+    test = PairedScoreTest(*paired_counts(ours, theirs))
+    return _score_margin(test, test.n, "samples", confidence)
 
-    Half a sample is added to each cell (Agresti and Min, 2005), so that two models that never disagree do not get an
-    interval of width zero.
-    """
+
+def paired_counts(ours: Sequence[bool], theirs: Sequence[bool]) -> tuple[int, int, int]:
+    """How many samples only our model gets right, how many only the other one, and how many there are."""
     if len(ours) != len(theirs):
         raise InputError(
             f"Per-sample correctness has {len(ours)} and {len(theirs)} samples; expected the same samples in both. "
             "Evaluate both models on one test set."
         )
     mine, other = np.asarray(ours, dtype=bool), np.asarray(theirs, dtype=bool)
-    n = len(mine)
-    gained, lost = int((mine & ~other).sum()), int((~mine & other).sum())
-    total, up, down = n + 2, gained + 0.5, lost + 0.5
-    centre = (up - down) / total
-    error = 100 * math.sqrt(((up + down) / total - centre**2) / total)
-    half = student_t.normal_quantile((1 + confidence) / 2) * error
-    return Margin(
-        _clean(100 * (gained - lost) / n), n, "samples", None, error, None, (100 * centre - half, 100 * centre + half)
-    )
+    return int((mine & ~other).sum()), int((~mine & other).sum()), len(mine)
+
+
+def unpaired_score_margin(ours: float, theirs: float, n_ours: int, n_theirs: int, confidence: float = 0.95) -> Margin:
+    """The difference of two bare accuracies (0 to 1), in percentage points, with Miettinen and Nurminen's interval.
+
+    Which samples each model gets right is unknown. The interval takes them as independent; on one test set models tend
+    to fail on the same samples, and it is then wider than that of the pairs.
+    """
+    test = UnpairedScoreTest(ours * n_ours, n_ours, theirs * n_theirs, n_theirs)
+    return _score_margin(test, min(n_ours, n_theirs), "unpaired samples", confidence)
+
+
+def _score_margin(test: ScoreTest, n: int, counts: str, confidence: float) -> Margin:
+    return Margin(_clean(test.estimate), n, counts, interval=test.interval(confidence), test=test)
+
+
+def exact_lower_bound(successes: int, n: int, level: float = 0.975) -> float:
+    """The one-sided lower bound of a proportion that is at or below the truth in at least `level` of all cases.
+
+    Clopper and Pearson, 1934: the smallest proportion under which so many successes have a probability of 1 - level.
+    """
+    return 0.0 if successes == 0 else student_t.beta_quantile(1 - level, successes, n - successes + 1)
 
 
 def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float] | None:
@@ -91,7 +121,7 @@ def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, 
     n = len(values)
     if n < 2:
         return None
-    half = student_t.quantile((1 + confidence) / 2, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    half = student_t.quantile((1 + confidence) / 2, n - 1) * _error(float(np.std(values, ddof=1)), n)
     mean = float(np.mean(values))
     return mean - half, mean + half
 
@@ -109,6 +139,12 @@ def interval_text(margin: Margin | None) -> str:
         return (
             f"One seed, {margin.n} samples: the interval is over samples at fixed weights; it says nothing about how "
             "another seed would come out."
+        )
+    if margin.counts == "unpaired samples":
+        return (
+            f"One seed, bare accuracies over {margin.n} samples: the interval takes the two models' samples as "
+            "independent, which is cautious where both were tested on the same ones; it says nothing about how another "
+            "seed would come out."
         )
     if margin.counts == "seeds":
         return (
@@ -144,6 +180,11 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         running = max(running, min(1.0, (len(ordered) - rank) * p))
         adjusted[name] = running
     return {name: adjusted[name] for name in p_values}
+
+
+def _error(sd: float, n: int) -> float:
+    """Standard error of a mean."""
+    return sd / math.sqrt(n)
 
 
 def _clean(points: float) -> float:

@@ -1,4 +1,5 @@
-"""Student's t without scipy: its distribution, its quantiles, and the power of the t test.
+"""Student's t without scipy: its distribution, its quantiles, and the power of the t test; quantiles of the normal and
+the beta distribution.
 
 scipy is no dependency (importing its statistics takes seconds), and these few functions are short: the incomplete beta
 function by its continued fraction, quantiles by bisection, and power by integrating the normal tail over the spread.
@@ -24,6 +25,11 @@ def two_sided(t: float, df: float) -> float:
     return _incomplete_beta(df / (df + t * t), df / 2, 0.5)
 
 
+def upper(t: float, df: float) -> float:
+    """P(T >= t), accurate in the far tail."""
+    return two_sided(t, df) / 2 if t >= 0 else 1 - two_sided(t, df) / 2
+
+
 @cache
 def quantile(p: float, df: float) -> float:
     """The t with P(T <= t) = p."""
@@ -34,17 +40,27 @@ def quantile(p: float, df: float) -> float:
     low, high = 0.0, 1.0
     while cdf(high, df) < p:
         low, high = high, 2 * high
-    return _bisect(lambda t: cdf(t, df) >= p, low, high)
+    return smallest_where(lambda t: cdf(t, df) >= p, low, high)
 
 
 def normal_quantile(p: float) -> float:
     """The z with P(Z <= z) = p."""
-    return _bisect(lambda z: 0.5 * math.erfc(-z / math.sqrt(2)) >= p, -40.0, 40.0)
+    return smallest_where(lambda z: 0.5 * math.erfc(-z / math.sqrt(2)) >= p, -40.0, 40.0)
 
 
 def normal_two_sided(z: float) -> float:
     """P(|Z| >= |z|)."""
     return math.erfc(abs(z) / math.sqrt(2))
+
+
+def normal_upper(z: float) -> float:
+    """P(Z >= z), accurate in the far tail."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """The x with P(X <= x) = p for the beta distribution."""
+    return smallest_where(lambda x: _incomplete_beta(x, a, b) >= p, 0.0, 1.0)
 
 
 @cache
@@ -56,7 +72,17 @@ def detectable_effect(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
     high = 1.0
     while _power(high, df, critical) < power:
         high *= 2
-    return _bisect(lambda shift: _power(shift, df, critical) >= power, 0.0, high) / math.sqrt(n)
+    return smallest_where(lambda shift: _power(shift, df, critical) >= power, 0.0, high) / math.sqrt(n)
+
+
+def smallest_where(reached: Callable[[float], bool], low: float, high: float) -> float:
+    """The smallest value for which the monotone condition `reached` holds, to the precision of a float."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
 
 
 def _power(shift: float, df: int, critical: float) -> float:
@@ -84,16 +110,6 @@ def _gauss(points: int) -> tuple[list[float], list[float]]:
     return nodes.tolist(), weights.tolist()
 
 
-def _bisect(reached: Callable[[float], bool], low: float, high: float) -> float:
-    """The smallest value for which the monotone condition `reached` holds, to the precision of a float."""
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
-
-
 def _incomplete_beta(x: float, a: float, b: float) -> float:
     """The regularised incomplete beta function I_x(a, b)."""
     if x <= 0:
@@ -113,7 +129,8 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
     c = 1.0
     d = 1 / _nonzero(1 - (a + b) * x / (a + 1), tiny)
     result = d
-    for m in range(1, 500):
+    # It converges within a few times sqrt(max(a, b)) terms.
+    for m in range(1, 500 + 10 * math.isqrt(int(max(a, b)))):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         step = 1.0
