@@ -29,6 +29,7 @@ _Device = Literal["auto", "cpu", "cuda"]
 _DriverName = Literal["auto", "single", "fleet"]
 _ProtocolName = Literal["three", "four"]
 _NullName = Literal["method_shell", "bp_shell"]
+_OracleName = Literal["none", "exact", "all"]
 
 
 def train(
@@ -95,6 +96,7 @@ def audit(
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "three",
     null: _NullName = "method_shell",
+    oracle: _OracleName = "exact",
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -109,7 +111,9 @@ def audit(
     """Train methods with their frozen baselines and backprop, measure them, and judge them together.
 
     Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, and the deciding frozen
-    baseline `null`. The runs, a card for each and an overview of all (`audit.html`) are below `out`.
+    baseline `null`. `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also
+    with exact credit at the input and with the exact direction (`all`), or none. The runs, a card for each and an
+    overview of all (`audit.html`) are below `out`.
     """
     from walkback.auditing.audit import run_audit
     from walkback.judge.options import JudgeOptions
@@ -125,7 +129,7 @@ def audit(
         methods, arch, data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
     )  # fmt: skip
-    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener())
+    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle)
 
 
 def study(

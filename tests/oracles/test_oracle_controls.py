@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.func import grad
 
 import tiny
+from walkback.auditing.measure_run import measure_network
 from walkback.core.errors import InputError
+from walkback.core.measurements import Measurements
 from walkback.credit import RULES
 from walkback.credit.rule import CreditRule
-from walkback.data.feed import Feed
+from walkback.data.feed import Feed, TestSet
+from walkback.judge.report import judge
 from walkback.nets import ARCHS
 from walkback.nets.network import Leaves, part
 from walkback.training.fleet import Fleet
@@ -252,3 +256,44 @@ def test_equilibrium_propagations_objection_needs_its_own_logs():
     exact, direction = (tiny.resolved(f"ep:credit={kind}").rule for kind in ("exact", "direction"))
     assert exact.objection({"loss": 1.0}) is None
     assert "zero credit" in direction.objection({"ep_zero": 1.0})
+
+
+def measured(method: str) -> Measurements:
+    """A network at random parameters, measured with the method's rule and local loss."""
+    resolved = tiny.resolved(method, data="prototypes:train=96,test=640,dim=6,prototypes=8,labels=4")
+    tests = TestSet(resolved.source.load(None), resolved.dtype, tiny.CPU)
+    return measure_network(resolved, params_of(resolved), resolved.state(), tests)
+
+
+METHODS = ["dfa:site=input", "fa:site=input", "credit_bridge:site=input,penalty=0.01", "usf"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_exact_oracle_is_measured_as_aligned_where_it_is_used_and_in_its_updates(method):
+    found = measured(f"{method}{',' if ':' in method else ':'}credit=exact")
+    for name in ("used_cos", "update_cos", "update_cos_stem", "credit_ratio"):
+        np.testing.assert_allclose(found.arrays[name], 1, atol=1e-9)
+    assert (found.facts["site"], set(found.facts["labels"])) == ("output", {"exact"})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_direction_oracle_is_measured_with_the_methods_credit_ratio(method):
+    own, found = measured(method), measured(f"{method}{',' if ':' in method else ':'}credit=direction")
+    np.testing.assert_allclose(found.arrays["used_cos"], 1, atol=1e-9)
+    np.testing.assert_allclose(found.arrays["credit_ratio"], own.arrays["credit_ratio"], rtol=1e-9)
+    assert (own.arrays["used_cos"] < 0.999).any()
+
+
+def test_a_normalised_exact_gradient_is_aligned_for_every_sample_but_weighs_them_otherwise():
+    found = measured("dfa:scale=unit_error,site=input,credit=exact")
+    np.testing.assert_allclose(found.arrays["used_cos"], 1, atol=1e-9)
+    assert (found.arrays["update_cos"] < 1 - 1e-6).all()
+    assert (found.arrays["update_cos"] > 0.5).all()
+
+
+def test_backprop_at_the_input_is_exact_at_every_state_and_not_aligned_where_it_is_used():
+    found = measured("bp:site=input")
+    np.testing.assert_allclose(found.arrays["credit_cos"], 1, atol=1e-9)
+    assert (found.facts["site"], set(found.facts["labels"])) == ("input", {"exact"})
+    assert (found.arrays["used_cos"] < 0.999).any()
+    assert not any(block.is_exact for block in judge(found).quantities.blocks)

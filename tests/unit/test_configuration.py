@@ -299,6 +299,7 @@ def test_a_setting_omitted_at_its_default_is_recorded_only_where_it_is_changed()
             "bp:penalty=0.1,penalty_reduction=mean",
             "fa:penalty=0.1,penalty_reduction=mean,credit=direction",
         ),
+        ("dfa:penalty_reduction=mean", "bp", "dfa:penalty_reduction=mean,credit=direction"),
         ("dfa:scale=unit_error", "dfa:scale=unit_error,credit=exact", "dfa:scale=unit_error,credit=direction"),
         (
             "sdfa:scale=unit_error,site=input",

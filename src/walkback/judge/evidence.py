@@ -16,9 +16,28 @@ NULLS: dict[str, str] = {
     BP_SHELL: "blocks frozen at random, the rest trained by backprop",
     UNNAMED: "null unnamed: a bare number; which frozen baseline it is was not given",
 }
+ORACLES: dict[str, str] = {
+    "exact": "exact credit at each block's output (O1)",
+    "input": "exact credit at each block's input (O2)",
+    "direction": "the exact direction, with the size of the method's own credit (O3)",
+}
+"""The oracle controls: the same training with exact credit."""
 
 Accuracies = float | Sequence[float] | None
 """What a user may pass: one number, one per seed, or None."""
+
+
+@dataclass(frozen=True)
+class OracleAccuracies:
+    """One accuracy for each seed of an oracle control and of its own frozen baseline, in the order of the method's."""
+
+    method: str
+    """The oracle's training as a user writes it: backprop's own run, for example."""
+    acc: tuple[float, ...]
+    frozen_acc: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"method": self.method, "acc": list(self.acc), "frozen_acc": list(self.frozen_acc)}
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,8 @@ class Evidence:
     """Per-sample correctness of the frozen baselines, on the same samples."""
     seeds: tuple[int, ...] = ()
     """The seeds of the accuracies, if known."""
+    oracles: Mapping[str, OracleAccuracies] = field(default_factory=dict)
+    """By the kind of oracle control (a key of ORACLES); those that have every seed."""
 
     def __post_init__(self) -> None:
         for name, seeds in self.frozen.items():
@@ -45,6 +66,14 @@ class Evidence:
                 raise InputError(
                     f"headline_acc has {len(self.headline_acc)} seeds and the frozen baseline '{name}' {len(seeds)}; "
                     "expected the same seeds in the same order, so that they can be paired. Give one per seed, or one."
+                )
+        for kind, oracle in self.oracles.items():
+            if kind not in ORACLES:
+                raise unknown("oracle", kind, ORACLES)
+            if not len(oracle.acc) == len(oracle.frozen_acc) == len(self.headline_acc):
+                raise InputError(
+                    f"The oracle '{kind}' has {len(oracle.acc)} seeds, its frozen baseline {len(oracle.frozen_acc)} "
+                    f"and headline_acc {len(self.headline_acc)}; expected the same seeds in the same order."
                 )
 
     @staticmethod
@@ -56,6 +85,7 @@ class Evidence:
         correct: Iterable[Any] | None = None,
         frozen_correct: Mapping[str, Iterable[Any]] | None = None,
         seeds: Iterable[int] = (),
+        oracles: Mapping[str, OracleAccuracies] | None = None,
     ) -> Evidence:
         """Evidence from what a user passes: numbers, one per seed, or for the baseline a dict of these by its kind."""
         if null not in (METHOD_SHELL, BP_SHELL):
@@ -78,6 +108,7 @@ class Evidence:
                 for name, values in (frozen_correct or {}).items()
             },
             seeds=tuple(seeds),
+            oracles=oracles or {},
         )
 
     @property
@@ -92,12 +123,14 @@ class Evidence:
         return paired_margin(self.headline_acc, self.frozen[null], confidence)
 
     def to_json(self) -> dict[str, Any]:
+        oracles = {kind: oracle.to_json() for kind, oracle in self.oracles.items()}
         return {
             "seeds": list(self.seeds),
             "headline_acc": list(self.headline_acc),
             "frozen": {name: list(seeds) for name, seeds in self.frozen.items()},
             "bp_acc": list(self.bp_acc),
             "null": self.deciding,
+            **({"oracles": oracles} if oracles else {}),
         }
 
 

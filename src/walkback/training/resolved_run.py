@@ -112,16 +112,23 @@ class ResolvedRun:
         """
         if self.shared_options.shell != "none":
             return {}
-        bp_shell = self._with_method(Spec("bp", {"shell": "bp"}))
-        # A penalty does not change frozen blocks, so the frozen baseline is trained without one. For backprop neither
-        # do site and credit, as its stem gets the gradient g_0 under all of them.
-        own = {**self.config.method.settings, "shell": "method", "penalty": 0.0, "penalty_reduction": "sum"}
+        bp = self if self.method == "bp" else self._with_method(Spec("bp", {}))
         is_bp = self.config.method.name == "bp"
         return {
-            "method_shell": bp_shell if is_bp else self._with_method(Spec(self.config.method.name, own)),
-            "bp_shell": bp_shell,
-            "bp": self if self.method == "bp" else self._with_method(Spec("bp", {})),
+            "method_shell": self.frozen_baseline,
+            "bp_shell": self.frozen_baseline if is_bp else bp.frozen_baseline,
+            "bp": bp,
         }
+
+    @cached_property
+    def frozen_baseline(self) -> ResolvedRun:
+        """The same training with the blocks frozen at random."""
+        # A penalty does not change frozen blocks, so the frozen baseline is trained without one. For backprop neither
+        # do site and credit, as its stem gets the gradient g_0 under all of them.
+        if self.config.method.name == "bp":
+            return self._with_method(Spec("bp", {"shell": "bp"}))
+        own = {**self.config.method.settings, "shell": "method", "penalty": 0.0, "penalty_reduction": "sum"}
+        return self._with_method(Spec(self.config.method.name, own))
 
     @cached_property
     def oracles(self) -> dict[str, ResolvedRun]:
@@ -136,16 +143,26 @@ class ResolvedRun:
         exact_labels = set(self.rule.labels(self.net.depth)) == {EXACT}
         if options.shell != "none" or options.credit != "own" or (exact_labels and options.site == "output"):
             return {}
-        penalty = {"penalty": options.penalty, "penalty_reduction": options.penalty_reduction}
-        is_backprop = not self.rule.untrained(self.net) and not self.rule.normalises_error
         found = {
-            "exact": self._with_method(Spec("bp", penalty)) if is_backprop else self._with_credit("exact"),
-            "input": self._with_method(Spec("bp", {"site": "input", **penalty})),
+            "exact": self._exact_oracle(),
+            "input": self._penalised_bp(site="input"),
             "direction": self._with_credit("direction"),
         }
         return {kind: resolved for kind, resolved in found.items() if resolved.name != self.name}
 
-    def _with_credit(self, credit: str) -> ResolvedRun:
+    def _exact_oracle(self) -> ResolvedRun:
+        if self.rule.untrained(self.net) or self.rule.normalises_error:
+            return self._with_credit("exact")
+        return self._penalised_bp() if self.shared_options.penalty > 0 else self.baselines["bp"]
+
+    def _penalised_bp(self, site: Literal["output", "input"] = "output") -> ResolvedRun:
+        """Backprop with this run's penalty."""
+        options = self.shared_options
+        reduction = options.penalty_reduction if options.penalty > 0 else "sum"
+        settings = {"site": site, "penalty": options.penalty, "penalty_reduction": reduction}
+        return self._with_method(Spec("bp", settings))
+
+    def _with_credit(self, credit: Literal["exact", "direction"]) -> ResolvedRun:
         return self._with_method(Spec(self.config.method.name, {**self.config.method.settings, "credit": credit}))
 
     def _with_method(self, method: Spec) -> ResolvedRun:
