@@ -29,6 +29,7 @@ _Device = Literal["auto", "cpu", "cuda"]
 _DriverName = Literal["auto", "single", "fleet"]
 _ProtocolName = Literal["claims", "three", "four"]
 _NullName = Literal["method_shell", "bp_shell"]
+_OracleName = Literal["none", "exact", "all"]
 
 
 def train(
@@ -96,6 +97,7 @@ def audit(
     protocol: _ProtocolName = "claims",
     null: _NullName = "method_shell",
     claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
+    oracle: _OracleName = "exact",
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -111,7 +113,9 @@ def audit(
 
     Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the deciding frozen
     baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and decides nothing.
-    The runs, a card for each and an overview of all (`audit.html`) are below `out`.
+    `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also with exact credit
+    at the input and with the exact direction (`all`), or none. The runs, a card for each and an overview of all
+    (`audit.html`) are below `out`.
     """
     from walkback.auditing.audit import run_audit
     from walkback.judge.options import JudgeOptions
@@ -127,7 +131,7 @@ def audit(
         methods, arch, data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
     )  # fmt: skip
-    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener())
+    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle)
 
 
 def study(

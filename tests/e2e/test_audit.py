@@ -13,7 +13,12 @@ import torch
 
 import tiny
 import walkback as wb
+from walkback.auditing.audit import with_baselines
+from walkback.auditing.diagnose_runs import evidence_of
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.cli.main import main
+from walkback.runs import store
+from walkback.runs.run_index import RunIndex
 
 SIZES = ["--arch", "resmlp:d=16,depth=2", "--data", "prototypes:train=640,test=1024", "--epochs", "2"]
 
@@ -209,3 +214,71 @@ def test_a_run_is_resolved_once_and_no_card_of_this_process_is_read_back(tmp_pat
     assert counts["resolve"] <= 8
     assert counts["digest"] <= 12
     assert counts["parsed"] == 0
+
+
+def test_with_baselines_an_oracle_and_its_frozen_baseline_are_added_where_they_are_not_there_yet():
+    methods = [tiny.resolved("dfa:site=input"), tiny.resolved("dfa:scale=unit_error"), tiny.resolved("fa:penalty=0.1")]
+    plain = {"bp", "bp:shell=bp", *(run.method for run in methods)}
+    plain |= {"dfa:shell=method,site=input", "dfa:scale=unit_error,shell=method", "fa:shell=method"}
+    exact = {"dfa:scale=unit_error,credit=exact", "dfa:scale=unit_error,shell=method,credit=exact", "bp:penalty=0.1"}
+    directions = ("dfa:site=input", "dfa:scale=unit_error", "fa:penalty=0.1")
+    shells = ("dfa:shell=method,site=input", "dfa:scale=unit_error,shell=method", "fa:shell=method")
+    every = exact | {f"{method},credit=direction" for method in (*directions, *shells)}
+    every |= {"bp:site=input", "bp:site=input,penalty=0.1"}
+    for choice, expected in (("none", plain), ("exact", plain | exact), ("all", plain | every)):
+        found = [run.method for run in with_baselines(methods, choice)]
+        assert (sorted(found), found[:3]) == (sorted(expected), [run.method for run in methods])
+    with pytest.raises(wb.InputError, match=r"Unknown oracle 'exat'.*'exact'"):
+        with_baselines(methods, "exat")
+
+
+@pytest.fixture(scope="module")
+def with_oracles(tmp_path_factory):
+    """An audit with all oracle controls, of a method whose error is normalised."""
+    out = tmp_path_factory.mktemp("oracles") / "runs"
+    words = ["--methods", "dfa:scale=unit_error,site=input", "--seeds", "1", "2", "--oracle", "all"]
+    assert main(["audit", *words, *SIZES, "--out", str(out), "--quiet"]) in (0, 1, 2)
+    return out
+
+
+def evidence_in(folder, seed=1):
+    (name,) = [path.parent.name for path in folder.glob(f"dfa-scale=unit_error+site=input_*_s{seed}_*/run.json")]
+    measurer = RunMeasurer(None, torch.device("cpu"))
+    run = store.open_run(folder / name)
+    return evidence_of(measurer.resolved(run), "method_shell", RunIndex(folder), measurer.correct)
+
+
+def test_the_evidence_has_the_accuracies_of_every_oracle_and_its_frozen_baseline(with_oracles):
+    def accuracies(start):
+        records = [json.loads(path.read_text()) for path in with_oracles.glob(f"{start}_resmlp_*/run.json")]
+        assert len(records) == 2
+        return tuple(record["result"]["test_acc"] for record in sorted(records, key=lambda record: record["seed"]))
+
+    evidence = evidence_in(with_oracles)
+    assert evidence.seeds == (1, 2)
+    method = "dfa:scale=unit_error,site=input,credit="
+    found = {kind: oracle.method for kind, oracle in evidence.oracles.items()}
+    assert found == {"exact": f"{method}exact", "input": "bp:site=input", "direction": f"{method}direction"}
+    assert evidence.oracles["input"].acc == accuracies("bp-site=input")
+    assert evidence.oracles["input"].frozen_acc == accuracies("bp-shell=bp") == evidence.frozen["bp_shell"]
+    for kind in ("exact", "direction"):
+        name = "dfa-scale=unit_error{}+site=input+credit=" + kind
+        assert evidence.oracles[kind].acc == accuracies(name.format(""))
+        assert evidence.oracles[kind].frozen_acc == accuracies(name.format("+shell=method"))
+
+
+def test_an_oracle_that_lacks_a_seed_is_left_out(with_oracles, tmp_path):
+    folder = shutil.copytree(with_oracles, tmp_path / "copy")
+    for pattern in ("*+credit=exact_*_s1_*", "*shell=method*credit=direction_*_s2_*"):
+        (gone,) = [path for path in folder.glob(pattern) if "exact" not in pattern or "shell" not in path.name]
+        shutil.rmtree(gone)
+    evidence = evidence_in(folder)
+    assert evidence.seeds == (1, 2)
+    assert evidence.oracles.keys() == {"input"}
+
+
+def test_by_default_an_audit_trains_the_exact_oracle(tmp_path):
+    audit = wb.audit("dfa:scale=unit_error", arch="resmlp:d=8,depth=1", data=SIZES[3], epochs=1, out=tmp_path)
+    assert {"dfa:scale=unit_error,credit=exact", "dfa:scale=unit_error,shell=method,credit=exact"} == {
+        result.method for result in audit.results if "credit" in result.method
+    }

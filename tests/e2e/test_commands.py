@@ -134,6 +134,15 @@ class TestTrain:
             assert (row["epochs"], row["arch"], row["data"]) == (2, "resmlp", "prototypes")
             assert (folder / row["path"]).name == row["run"]
 
+    def test_oracle_controls_are_trained(self, here, capsys):
+        methods = ["bp:site=input", "dfa:credit=exact", "dfa:site=input,credit=direction"]
+        assert main(["train", "--method", *methods, "bp", *TINY, "--json", "--quiet"]) == 0
+        records = [json.loads(path.read_text()) for path in here.glob("runs/*/run.json")]
+        sites = {record["method"]: record["credit_site"] for record in records}
+        assert sites == {methods[0]: "input", methods[1]: "output", methods[2]: "output", "bp": "output"}
+        accuracies = {row["method"]: row["test_acc"] for row in rows(capsys.readouterr().out)}
+        assert accuracies["dfa:credit=exact"] == accuracies["bp"]
+
     def test_a_run_folder_is_complete_and_opens(self, trained):
         folder, done = trained
         for row in rows(done.stdout):

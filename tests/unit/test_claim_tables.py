@@ -300,8 +300,8 @@ def test_holm_agrees_with_the_interval_where_there_is_one_method():
 
 
 def credit_of(method, exact, exact_frozen=(0.35, 0.352, 0.351), **others):
-    oracles = {"exact": OracleAccuracies(exact, exact_frozen)}
-    oracles |= {name: OracleAccuracies(*found) for name, found in others.items()}
+    oracles = {"exact": OracleAccuracies("bp", exact, exact_frozen)}
+    oracles |= {name: OracleAccuracies("bp", *found) for name, found in others.items()}
     frozen = {"method_shell": SEEDS[1], "bp_shell": BP[1]}
     evidence = replace(Evidence.of(method, frozen, BP[0]), oracles=oracles)
     return judge(healthy(), evidence).claims["credit"]

@@ -8,6 +8,7 @@ import re
 import typing
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from walkback.data.catalog import DATA_SETS
 from walkback.nets import ARCHS
 from walkback.training.resolved_run import resolve
 
+RUNS = Path(__file__).parents[2] / "results" / "paper" / "runs"
 WORDS = st.text("abcdef_", min_size=1, max_size=3)
 SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
 SPECS = st.builds(Spec, WORDS, st.dictionaries(WORDS, SCALARS, max_size=2))
@@ -79,6 +81,17 @@ def test_digests_are_those_of_published_runs():
     }
     assert RunConfig().digest() == before["float32"]
     assert {dtype: RunConfig(dtype=dtype).digest() for dtype in before} == before
+
+
+def test_digests_and_names_of_the_committed_runs_do_not_change():
+    """Settings that were added later are not recorded where they have their defaults."""
+    records = [*RUNS.glob("*/run.json")]
+    assert len(records) > 400
+    for path in records:
+        record = json.loads(path.read_text("utf-8"))
+        resolved = resolve(RunConfig.from_json(record["config"]))
+        assert (resolved.digest, resolved.name) == (record["digest"], path.parent.name)
+        assert json.loads(json.dumps(resolved.config.to_json())) == record["config"]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -182,7 +195,7 @@ def test_shell_bp_of_another_method_is_refused_and_both_alternatives_are_named(n
         tiny.resolved(f"{name}:shell=bp", arch=tiny.network_for(name))
 
 
-@pytest.mark.parametrize("name", ["bp", "sham"])
+@pytest.mark.parametrize("name", ["kp", "sham"])
 def test_a_site_that_a_method_is_not_defined_for_is_refused(name):
     with pytest.raises(InputError, match=r"site=output only, not site=input.*Leave site out"):
         tiny.resolved(f"{name}:site=input")
@@ -195,6 +208,10 @@ def test_a_site_that_a_method_is_not_defined_for_is_refused(name):
         ("dfa:scale=raw,shell=none", "dfa"),
         ("dfa:shell=method,scale=unit_error", "dfa:scale=unit_error,shell=method"),
         ("fa:penalty=0.0123456789", "fa:penalty=0.0123456789"),
+        ("bp:site=output", "bp"),
+        ("bp:site=input,penalty=0.01", "bp:site=input,penalty=0.01"),
+        ("dfa:credit=exact,scale=unit_error,site=input", "dfa:scale=unit_error,site=input,credit=exact"),
+        ("credit_bridge:credit=direction", "credit_bridge:credit=direction"),
     ],
 )
 def test_a_methods_text_has_the_settings_that_differ_from_their_defaults(method, shown):
@@ -239,6 +256,7 @@ def test_invalid_settings_of_a_run_are_refused(settings, message):
         ("dfa:penalty=lots", r"penalty of the method 'dfa' is 'lots'.*finite number"),
         ("dfa:shell=yes", r"shell of the method 'dfa' 'yes'.*bp, method, none"),
         ("dfa:scael=raw", r"method 'dfa' 'scael'.*'scale'\?"),
+        ("dfa:credit=oracle", r"credit of the method 'dfa' 'oracle'.*direction, exact, own"),
         ("bp:scale=raw", r"method 'bp' 'scale'.*Known: .*penalty"),
     ],
 )
@@ -267,3 +285,69 @@ def test_a_setting_omitted_at_its_default_is_recorded_only_where_it_is_changed()
     changed = tiny.resolved("fa:credit_tokens=broadcast", **on)
     assert changed.config.method.settings["credit_tokens"] == "broadcast"
     assert RunConfig.from_json(changed.config.to_json()) == changed.config
+
+
+@pytest.mark.parametrize(
+    ("method", "exact", "direction"),
+    [
+        ("fa", "bp", "fa:credit=direction"),
+        ("usf", "bp", "usf:credit=direction"),
+        ("dfa:site=input", "bp", "dfa:site=input,credit=direction"),
+        ("fa:penalty=0.01", "bp:penalty=0.01", "fa:penalty=0.01,credit=direction"),
+        (
+            "fa:penalty=0.1,penalty_reduction=mean",
+            "bp:penalty=0.1,penalty_reduction=mean",
+            "fa:penalty=0.1,penalty_reduction=mean,credit=direction",
+        ),
+        ("dfa:penalty_reduction=mean", "bp", "dfa:penalty_reduction=mean,credit=direction"),
+        ("dfa:scale=unit_error", "dfa:scale=unit_error,credit=exact", "dfa:scale=unit_error,credit=direction"),
+        (
+            "sdfa:scale=unit_error,site=input",
+            "sdfa:scale=unit_error,site=input,credit=exact",
+            "sdfa:scale=unit_error,site=input,credit=direction",
+        ),
+    ],
+)
+def test_the_oracles_of_a_method_and_their_frozen_baselines(method, exact, direction):
+    """Exact credit is backprop's own run where the method changes nothing but credit and penalty."""
+    resolved = tiny.resolved(method)
+    assert resolved.oracles.keys() == {"exact", "input", "direction"}
+    assert resolved.oracles["exact"].method == exact
+    assert resolved.oracles["direction"].method == direction
+    penalty = exact.removeprefix("bp") if exact.startswith("bp") else ""
+    assert resolved.oracles["input"].method == "bp:site=input" + penalty.replace(":", ",")
+    for kind, oracle in resolved.oracles.items():
+        assert oracle.credit_site == ("input" if kind == "input" else "output")
+        assert oracle.oracles.keys() <= {"exact", "direction"} if kind == "input" else not oracle.oracles
+        shell = oracle.baselines["method_shell"]
+        assert (shell.method == "bp:shell=bp") == oracle.method.startswith("bp")
+        assert shell.shared_options.credit == oracle.shared_options.credit
+        assert not shell.oracles
+
+
+def test_leaves_without_credit_stay_untrained_under_the_exact_oracle():
+    resolved = tiny.resolved("fa", arch=tiny.arch("vit_mini"))
+    oracle = resolved.oracles["exact"]
+    assert oracle.method == "fa:credit=exact"
+    assert {n for n in oracle.params() if oracle.is_frozen(n)} == {n for n in oracle.params() if resolved.is_frozen(n)}
+    assert tiny.resolved("fa:credit_tokens=broadcast", arch=tiny.arch("vit_mini")).oracles["exact"].method == "bp"
+
+
+@pytest.mark.parametrize(
+    "method", ["bp", "bp:penalty=0.01", "sham", "bp:shell=bp", "dfa:shell=method", "fa:credit=exact"]
+)
+def test_exact_credit_frozen_baselines_and_oracles_have_no_oracles(method):
+    assert tiny.resolved(method).oracles == {}
+
+
+def test_backprop_at_the_input_is_compared_with_backprop_and_shares_its_frozen_baseline():
+    resolved = tiny.resolved("bp:site=input,penalty=0.01")
+    assert {kind: oracle.method for kind, oracle in resolved.oracles.items()} == {
+        "exact": "bp:penalty=0.01",
+        "direction": "bp:site=input,penalty=0.01,credit=direction",
+    }
+    assert {kind: run.method for kind, run in resolved.baselines.items()} == {
+        "method_shell": "bp:shell=bp",
+        "bp_shell": "bp:shell=bp",
+        "bp": "bp",
+    }

@@ -13,7 +13,7 @@ from walkback.judge.blocks import BLOCK_COLUMNS
 from walkback.judge.checks import CHECKS
 from walkback.judge.claim import Claim, ClaimOutcome
 from walkback.judge.editions import PROTOCOLS
-from walkback.judge.evidence import NULLS, UNNAMED
+from walkback.judge.evidence import NULLS, ORACLES, UNNAMED
 from walkback.judge.glossary import GLOSSARY, explain
 from walkback.judge.report import judge
 from walkback.report.overview import OVERVIEW_NUMBERS
@@ -36,6 +36,11 @@ def test_every_aggregate_edition_and_baseline_is_explained():
     numbers = [name for name in judge(healthy()).quantities.aggregates.to_json() if not name.endswith("_z")]
     for name in (*numbers, *PROTOCOLS, *NULLS.keys() - {UNNAMED}):
         assert explain(name)
+
+
+def test_oracles_are_explained_by_their_numbers():
+    for number, kind in enumerate(ORACLES, start=1):
+        assert explain(f"O{number}") == explain(f"{kind} oracle") != explain("oracle")
 
 
 @pytest.mark.parametrize("outcome", ["trustworthy", *get_args(ClaimOutcome)])

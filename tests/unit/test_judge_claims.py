@@ -116,8 +116,10 @@ def test_a_depth_claim_stands_from_a_lower_end_at_the_threshold_and_fails_with_a
 
 def test_two_seeds_are_not_judged_over_the_samples_of_one():
     base, better = np.zeros(1024, dtype=bool), np.ones(1024, dtype=bool)
-    assert depth([0.9, 0.9], 0.3, correct=better, frozen_correct={"method_shell": base}).outcome == "inconclusive"
-    assert depth(0.9, 0.3, correct=better, frozen_correct={"method_shell": base}).outcome == "stands"
+    stored = {"correct": better, "frozen_correct": {"method_shell": base}}
+    for accuracies, outcome in (([0.9, 0.9], "inconclusive"), (0.9, "stands")):
+        evidence = Evidence.of(accuracies, {"method_shell": 0.3}, **stored)
+        assert judge(healthy(), evidence).claims["depth"].outcome == outcome
 
 
 def test_one_seed_is_judged_over_samples_where_correctness_was_stored():

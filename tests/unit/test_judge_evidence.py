@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from walkback.core.errors import InputError
-from walkback.judge.evidence import Evidence
+from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.thresholds import DiagnosticThresholds
 
 
@@ -98,3 +98,18 @@ def test_thresholds_keep_the_reference_packages_names_and_order():
 def test_senseless_thresholds_are_refused_by_name(wrong):
     with pytest.raises(InputError, match=f"the threshold {next(iter(wrong))}"):
         DiagnosticThresholds(**wrong)
+
+
+def test_oracles_are_in_the_json_form_only_where_there_are_some():
+    exact = OracleAccuracies("bp", (0.6, 0.61), (0.4, 0.41))
+    assert "oracles" not in Evidence.of([0.3, 0.31]).to_json()
+    evidence = Evidence.of([0.3, 0.31], oracles={"exact": exact})
+    assert evidence.oracles == {"exact": exact}
+    assert evidence.to_json()["oracles"] == {"exact": {"method": "bp", "acc": [0.6, 0.61], "frozen_acc": [0.4, 0.41]}}
+
+
+def test_oracles_that_cannot_be_paired_or_are_unknown_are_refused():
+    with pytest.raises(InputError, match=r"oracle 'exact' has 2 seeds, its frozen baseline 1 and headline_acc 2"):
+        Evidence.of([0.3, 0.31], oracles={"exact": OracleAccuracies("bp", (0.6, 0.6), (0.4,))})
+    with pytest.raises(InputError, match=r"Unknown oracle 'exac'\. Did you mean 'exact'\?"):
+        Evidence.of(0.3, oracles={"exac": OracleAccuracies("bp", (0.6,), (0.4,))})

@@ -89,8 +89,10 @@ def test_every_damaged_place_is_refused_by_name_and_as_jsonschema_would():
         if not path or any(isinstance(key, int) and key > 0 for key in path):
             continue
         damages = [edited(card, path, lambda place, key: place.__setitem__(key, {"nonsense": 1}))]
-        optional = path[:-1] == ("claim", "frozen") or (
-            path[:-1] == ("thresholds",) and path[-1] not in DiagnosticThresholds.JSON_REQUIRED
+        optional = (
+            path == ("blocks",)
+            or path[:-1] == ("claim", "frozen")
+            or (path[:-1] == ("thresholds",) and path[-1] not in DiagnosticThresholds.JSON_REQUIRED)
         )
         if isinstance(path[-1], str) and not optional:
             damages.append(edited(card, path, lambda place, key: place.pop(key)))

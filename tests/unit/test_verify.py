@@ -137,7 +137,7 @@ def test_a_card_is_judged_again_as_it_was_judged(runs, judge_options):
         (put("claims", "depth", "outcome", value="stands"), "claims.depth.outcome"),
         (put("statistics", "sd", value=0.0), "statistics.sd"),
         (put("limits", value=["None."]), "limits"),
-        (put("modes", value=[]), "modes"),
+        (put("modes", value=[{"id": "1a", "name": "scale growth", "reason": "invented"}]), "modes"),
         (put("claim", "digest", value="ab" * 32), "data hash"),
         (put("measured", "sample_hash", value="ab" * 32), "measured.sample_hash"),
         (put("provenance", "config", "lr", value=0.5), "config"),

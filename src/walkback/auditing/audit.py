@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from walkback.auditing.audit_files import OVERVIEW, write_overview
 from walkback.auditing.diagnose_runs import diagnose_resolved
 from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.auditing.measure_run import RunMeasurer
-from walkback.core.errors import InputError
+from walkback.core.errors import InputError, unknown
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
@@ -25,6 +26,10 @@ from walkback.runs.train_runs import (
 )
 from walkback.training.resolved_run import ResolvedRun
 
+OracleChoice = Literal["none", "exact", "all"]
+_KINDS: dict[str, tuple[str, ...]] = {"none": (), "exact": ("exact",), "all": ("exact", "input", "direction")}
+"""The oracle controls that each choice trains."""
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -32,7 +37,7 @@ class Audit:
 
     out: Path
     results: tuple[Result, ...]
-    """One for every run, baselines included."""
+    """One for every run, baselines and oracles included."""
     table: AuditTable | None
     """None while a run is unfinished."""
 
@@ -49,15 +54,19 @@ class Audit:
 
 
 def run_audit(
-    methods: Sequence[ResolvedRun], options: TrainOptions, judge_options: JudgeOptions, listener: ProgressListener
+    methods: Sequence[ResolvedRun],
+    options: TrainOptions,
+    judge_options: JudgeOptions,
+    listener: ProgressListener,
+    oracle: OracleChoice = "exact",
 ) -> Audit:
-    """Train the methods and their baselines, judge each method over its seeds, and write the pages below `out`."""
+    """Train the methods, their baselines and oracles, judge each method over its seeds, and write the pages."""
     refuse_duplicates(methods)
     frozen = [resolved.method for resolved in methods if resolved.shared_options.shell != "none"]
     if frozen:
         raise InputError(f"'{frozen[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
     # The page shows the first epoch at which each detector fails; measuring does not change what a run computes.
-    results = train_resolved(with_baselines(methods), options, listener, EpochMonitor())
+    results = train_resolved(with_baselines(methods, oracle), options, listener, EpochMonitor())
     if any(result.status != "done" for result in results):
         return Audit(options.out, tuple(results), None)
     measurer = RunMeasurer(options.data_root, choose_device(options.device))
@@ -67,10 +76,14 @@ def run_audit(
     return Audit(options.out, tuple(results), table)
 
 
-def with_baselines(methods: Sequence[ResolvedRun]) -> list[ResolvedRun]:
-    """The methods, then every run they are compared with, each once."""
+def with_baselines(methods: Sequence[ResolvedRun], oracle: OracleChoice = "none") -> list[ResolvedRun]:
+    """The methods, then every run they are compared with, each once; an oracle comes with its frozen baseline."""
+    if oracle not in _KINDS:
+        raise unknown("oracle", oracle, _KINDS)
     found = {resolved.name: resolved for resolved in methods}
     for resolved in methods:
-        for baseline in resolved.baselines.values():
-            found.setdefault(baseline.name, baseline)
+        chosen = [run for kind, run in resolved.oracles.items() if kind in _KINDS[oracle]]
+        shells = [run.frozen_baseline for run in chosen]
+        for compared in (*resolved.baselines.values(), *chosen, *shells):
+            found.setdefault(compared.name, compared)
     return list(found.values())

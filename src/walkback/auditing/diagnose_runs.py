@@ -9,7 +9,7 @@ from typing import Any
 from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.measurements import Array, Measurements
-from walkback.judge.evidence import Evidence
+from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.report.save import MEASUREMENTS, save_card
@@ -147,7 +147,7 @@ def context_of(
 def evidence_of(
     resolved: ResolvedRun, null: str, run_index: RunIndex, correct: Correct, test_samples: int | None = None
 ) -> Evidence:
-    """The accuracies of the method, its frozen baselines and backprop, over all seeds with finished runs.
+    """The accuracies of the method, its frozen baselines, backprop and its oracles, over all seeds with finished runs.
 
     For a single seed also which test samples each run gets right, for an interval over samples. `test_samples` is the
     size of their test set.
@@ -177,4 +177,20 @@ def evidence_of(
         frozen_correct={name: correct(*single[name]) for name in shells} if single else None,
         seeds=common,
         test_samples=test_samples,
+        oracles=_oracles(resolved, tuple(common), run_index),
     )
+
+
+def _oracles(resolved: ResolvedRun, seeds: Sequence[int], run_index: RunIndex) -> dict[str, OracleAccuracies]:
+    """The accuracies of the oracle controls that are finished for all these seeds, each with its frozen baseline."""
+
+    def accuracies(of: ResolvedRun) -> tuple[float, ...] | None:
+        runs = [run for seed in seeds if (run := run_index.finished(of.with_seed(seed)))]
+        found = tuple(float(run.record["result"]["test_acc"]) for run in runs)
+        return found if seeds and len(found) == len(seeds) else None
+
+    return {
+        kind: OracleAccuracies(oracle.method, acc, frozen_acc)
+        for kind, oracle in resolved.oracles.items()
+        if (acc := accuracies(oracle)) and (frozen_acc := accuracies(oracle.frozen_baseline))
+    }

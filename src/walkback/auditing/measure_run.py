@@ -93,7 +93,7 @@ class RunMeasurer:
         subject, labels = _subject(resolved, params, state)
         known = None if labels is None else ["none" if label == SIGN_FEEDBACK else label for label in labels]
         options = MeasureOptions(
-            labels=known, site=resolved.shared_options.site, null_space="all", check=False, updates=False, lesions=False
+            labels=known, site=resolved.credit_site, null_space="all", check=False, updates=False, lesions=False
         )
         taken = measure(subject, _evaluation_samples(self._tests(run, resolved)), options)
         arrays = {name: array for name, array in taken.arrays.items() if name not in SECOND_EDITION}
@@ -115,7 +115,7 @@ class RunMeasurer:
         params, state = self._weights(run, resolved, resolved.params())
         subject, labels = _subject(resolved, params, state)
         groups = regroup(_first(self._tests(run, resolved).batches(), samples), distinct=True)
-        taken = measure_functional(subject, groups, labels=labels, site=resolved.shared_options.site, seed=seed)
+        taken = measure_functional(subject, groups, labels=labels, site=resolved.credit_site, seed=seed)
         return Measurements(taken.arrays, {**taken.facts, **self._origin(run)})
 
     def _origin(self, run: store.Run) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def measure_network(
     subject, labels = _subject(resolved, params, state)
     options = MeasureOptions(
         labels=labels,
-        site=resolved.shared_options.site,
+        site=resolved.credit_site,
         initial=initial,
         train=training,
         lesions=initial is not None,
@@ -206,7 +206,9 @@ def _subject(
         return NetworkSubject(resolved.net, params), None
     shared = resolved.shared_options
     # The blocks of a frozen baseline are not trained: there is no update to compare.
-    trained = LocalLoss(shared.site, shared.penalty, shared.penalty_reduction) if shared.shell == "none" else None
+    trained = (
+        LocalLoss(resolved.credit_site, shared.penalty, shared.penalty_reduction) if shared.shell == "none" else None
+    )
     labels = resolved.rule.labels(resolved.net.depth)
     return NetworkSubject(resolved.net, params, resolved.rule, state, trained), labels
 

@@ -238,7 +238,7 @@ def _stated_evidence(
     try:
         frozen = {name: tuple(values) for name, values in claim["frozen"].items()}
         oracles = {
-            name: OracleAccuracies(tuple(each["accuracies"]), tuple(each["frozen"]))
+            name: OracleAccuracies(each["method"], tuple(each["acc"]), tuple(each["frozen_acc"]))
             for name, each in claim.get("oracles", {}).items()
         }
         return Evidence(

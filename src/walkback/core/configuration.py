@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.core.settings import Spec, build_settings, convert, require_above, require_at_least
+from walkback.core.settings import Spec, build_settings, convert, omitted_at_default, require_above, require_at_least
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class SharedOptions:
     """Residual penalty: adds penalty * sum_j f[j]^2 to a block's local loss, f the output of its branch."""
     penalty_reduction: Literal["sum", "mean"] = "sum"
     """Whether the penalty sums or averages over features."""
+    credit: Literal["own", "exact", "direction"] = omitted_at_default("own")
+    """The oracle controls. `exact` trains block l by the exact gradient g_{l+1} in place of the method's credit;
+    `direction` by its direction, with the norm of the credit by which the method would train the block."""
 
     def __post_init__(self) -> None:
         require_at_least(self.penalty, 0, "penalty")

@@ -92,6 +92,18 @@ class CreditRule(ABC):
         """The reason to stop training after an epoch with these logs; None to continue."""
         return None
 
+    @property
+    def normalises_error(self) -> bool:
+        """Whether the rule sends back each sample's error scaled to length 1, so that `error_scale` is not 1."""
+        return False
+
+    def error_scale(self, trace: Trace) -> Tensor | None:
+        """The factor [n] by which the rule scales each sample's error before it is sent back; None if it never does.
+
+        An oracle control scales the exact gradient by it. For a rule with settings as tensors, like `credit`.
+        """
+        return None
+
     def refuses(self, net: Network) -> str | None:
         """Why the rule is not defined on this network; None if it is."""
         return None

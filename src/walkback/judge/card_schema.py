@@ -18,7 +18,7 @@ from walkback.judge.card_part import AccuracySeeds, CardPart, JsonChoice, JsonKe
 from walkback.judge.checklist import ChecklistItem
 from walkback.judge.claim import Claim
 from walkback.judge.editions import CLAIMS_EDITION, PROTOCOLS, Outcome, Verdict
-from walkback.judge.evidence import NULLS, ORACLE_NAMES, OracleAccuracies
+from walkback.judge.evidence import NULLS, ORACLES, OracleAccuracies
 from walkback.judge.failure_modes import Mode, Step
 from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
@@ -51,7 +51,7 @@ class CardClaim(CardPart):
     null: Annotated[str, JsonChoice(tuple(NULLS))]
     alignment: Number
     test_samples: NonNegative | None = None
-    oracles: Annotated[Mapping[str, OracleAccuracies], JsonKeys(tuple(ORACLE_NAMES), required=False)] = field(
+    oracles: Annotated[Mapping[str, OracleAccuracies], JsonKeys(tuple(ORACLES), required=False)] = field(
         default_factory=dict
     )
 

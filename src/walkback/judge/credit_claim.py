@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from walkback.judge.claim import Claim, claim_row
 from walkback.judge.decision_table import TableRow, always, matching_row
 from walkback.judge.depth_claim import DepthFacts, judge_depth, margin_words
-from walkback.judge.evidence import DIRECTION_ORACLE, EXACT_ORACLE, INPUT_ORACLE, ORACLE_NAMES, Evidence
+from walkback.judge.evidence import DIRECTION_ORACLE, EXACT_ORACLE, INPUT_ORACLE, Evidence
 from walkback.judge.statistics import Margin, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
-_BESIDE = {INPUT_ORACLE: "the site", DIRECTION_ORACLE: "the magnitude"}
-"""What else fails where exact credit stands and this oracle does not."""
+_BESIDE = {
+    INPUT_ORACLE: "exact credit at the input (O2) is walked back: the site alone fails",
+    DIRECTION_ORACLE: "the exact direction with the method's own size (O3) is walked back: the magnitude alone fails",
+}
+"""What is said where exact credit (O1) stands and this oracle is walked back."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,7 @@ class CreditFacts:
         """What the other oracles add where exact credit stands."""
         if self.exact != "stands":
             return ""
-        failing = [name for name in _BESIDE if self.oracles.get(name) == "walked_back"]
-        texts = [f"{ORACLE_NAMES[name]} is walked back: {_BESIDE[name]} alone suffices to fail" for name in failing]
-        return "".join(f"; {text}" for text in texts)
+        return "".join(f"; {text}" for name, text in _BESIDE.items() if self.oracles.get(name) == "walked_back")
 
 
 CREDIT_TABLE: tuple[TableRow[CreditFacts, Claim], ...] = (
@@ -118,15 +119,15 @@ def credit_facts(
     """The facts of one method, whose depth claim is `method`."""
     outcomes = {}
     for name, oracle in evidence.oracles.items():
-        margin = paired_margin(oracle.accuracies, oracle.frozen, t.confidence) if oracle.frozen else None
+        margin = paired_margin(oracle.acc, oracle.frozen_acc, t.confidence) if oracle.frozen_acc else None
         outcomes[name] = judge_depth(
             DepthFacts(
                 baseline=margin is not None, margin=margin, gate=depth.gate, line=depth.line, confidence=t.confidence
             )
         ).outcome
     exact = evidence.oracles.get(EXACT_ORACLE)
-    paired = exact is not None and len(exact.accuracies) == len(evidence.headline_acc)
-    gain = paired_margin(exact.accuracies, evidence.headline_acc, t.confidence) if paired and exact else None
+    paired = exact is not None and len(exact.acc) == len(evidence.headline_acc)
+    gain = paired_margin(exact.acc, evidence.headline_acc, t.confidence) if paired and exact else None
     return CreditFacts(
         frozen=depth.frozen,
         is_exact=is_exact,

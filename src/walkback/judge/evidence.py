@@ -17,23 +17,26 @@ NULLS: dict[str, str] = {
     BP_SHELL: "blocks frozen at random, the rest trained by backprop",
     UNNAMED: "null unnamed: a bare number; which frozen baseline it is was not given",
 }
+EXACT_ORACLE, INPUT_ORACLE, DIRECTION_ORACLE = "exact", "input", "direction"
+ORACLES: dict[str, str] = {
+    EXACT_ORACLE: "exact credit at each block's output (O1)",
+    INPUT_ORACLE: "exact credit at each block's input (O2)",
+    DIRECTION_ORACLE: "the exact direction, with the size of the method's own credit (O3)",
+}
+"""The oracle controls: the same training with exact credit."""
 
 Accuracies = float | Sequence[float] | None
 """What a user may pass: one number, one per seed, or None."""
 
 
-EXACT_ORACLE, INPUT_ORACLE, DIRECTION_ORACLE = "exact", "input", "direction"
-ORACLE_NAMES: dict[str, str] = {EXACT_ORACLE: "O1", INPUT_ORACLE: "O2", DIRECTION_ORACLE: "O3"}
-"""The oracle controls: the exact gradient at each block's output (O1), at its input (O2), and the exact direction with
-the method's own size (O3)."""
-
-
 @dataclass(frozen=True)
 class OracleAccuracies(CardPart):
-    """Accuracies of an oracle control and of its own frozen baseline, over the same seeds as the method's."""
+    """One accuracy for each seed of an oracle control and of its own frozen baseline, in the order of the method's."""
 
-    accuracies: AccuracySeeds
-    frozen: AccuracySeeds
+    method: str
+    """The oracle's training as a user writes it: backprop's own run, for example."""
+    acc: AccuracySeeds
+    frozen_acc: AccuracySeeds
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Evidence:
     seeds: tuple[int, ...] = ()
     """The seeds of the accuracies, if known."""
     oracles: Mapping[str, OracleAccuracies] = field(default_factory=dict)
-    """By the oracle's name."""
+    """By the kind of oracle control (a key of ORACLES); those that have every seed."""
     test_samples: int | None = None
     """The size of the test set that the accuracies were measured on, if known."""
 
@@ -66,6 +69,14 @@ class Evidence:
                 raise InputError(
                     f"headline_acc has {len(self.headline_acc)} seeds and the frozen baseline '{name}' {len(seeds)}; "
                     "expected the same seeds in the same order, so that they can be paired. Give one per seed, or one."
+                )
+        for kind, oracle in self.oracles.items():
+            if kind not in ORACLES:
+                raise unknown("oracle", kind, ORACLES)
+            if not len(oracle.acc) == len(oracle.frozen_acc) == len(self.headline_acc):
+                raise InputError(
+                    f"The oracle '{kind}' has {len(oracle.acc)} seeds, its frozen baseline {len(oracle.frozen_acc)} "
+                    f"and headline_acc {len(self.headline_acc)}; expected the same seeds in the same order."
                 )
 
     @staticmethod
@@ -79,6 +90,7 @@ class Evidence:
         bp_correct: Iterable[Any] | None = None,
         seeds: Iterable[int] = (),
         test_samples: int | None = None,
+        oracles: Mapping[str, OracleAccuracies] | None = None,
     ) -> Evidence:
         """Evidence from what a user passes: numbers, one per seed, or for the baseline a dict of these by its kind."""
         if null not in (METHOD_SHELL, BP_SHELL):
@@ -103,6 +115,7 @@ class Evidence:
             bp_correct=_correctness(() if bp_correct is None else bp_correct, "bp_correct"),
             seeds=tuple(seeds),
             test_samples=_sample_size(test_samples),
+            oracles=oracles or {},
         )
 
     @property
@@ -121,6 +134,7 @@ class Evidence:
         return paired_margin(accuracies, self.frozen[null], confidence)
 
     def to_json(self) -> dict[str, Any]:
+        oracles = {kind: oracle.to_json() for kind, oracle in self.oracles.items()}
         return {
             "seeds": list(self.seeds),
             "headline_acc": list(self.headline_acc),
@@ -128,6 +142,7 @@ class Evidence:
             "bp_acc": list(self.bp_acc),
             "null": self.deciding,
             "test_samples": self.test_samples,
+            **({"oracles": oracles} if oracles else {}),
         }
 
 

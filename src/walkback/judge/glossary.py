@@ -103,6 +103,19 @@ GLOSSARY: dict[str, str] = {
     "site": (
         "The hidden state whose credit trains a block: that of the block's output (as in backprop) or of its input."
     ),
+    "oracle control": (
+        "The same training with exact credit in place of the method's own, compared with a frozen baseline of its own. "
+        "If it fails too, the failure is not the credit's."
+    ),
+    "exact oracle": (
+        "O1: block l is trained by the gradient g_{l+1} of its output state; penalty, error scale and untrained "
+        "parameters are the method's. Backprop's run where only the credit differs."
+    ),
+    "input oracle": "O2: block l is trained by the gradient g_l of its input state: `bp:site=input`.",
+    "direction oracle": (
+        "O3: block l is trained by the direction of g_{l+1} with the norm of the credit by which the method would "
+        "train it, sample by sample: exact direction, the method's own magnitude."
+    ),
     "@128": (
         "A gradient norm quoted for the mean loss of a batch of 128 samples: the per-sample norm divided by 128."
     ),
@@ -213,6 +226,11 @@ _ALIASES: dict[str, str] = {
     "used_cos": "used cos",
     "update_cos": "update cos",
     "credit_ratio": "ratio",
+    "credit ratio": "ratio",
+    "oracle": "oracle control",
+    "o1": "exact oracle",
+    "o2": "input oracle",
+    "o3": "direction oracle",
     "lesion": "skipped",
     "skip path": "carried by the skip path",
     "exact": "exact layer",

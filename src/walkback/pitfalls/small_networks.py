@@ -63,7 +63,7 @@ class Trained:
     def measurements(self) -> Measurements:
         """The measurements of the network on the test samples."""
         subject = NetworkSubject(self.net, self.params, self.resolved.rule, self.state)
-        labels, site = self.resolved.rule.labels(self.net.depth), self.resolved.shared_options.site
+        labels, site = self.resolved.rule.labels(self.net.depth), self.resolved.credit_site
         return measure(subject, groups(), MeasureOptions(labels=labels, site=site))
 
     @property

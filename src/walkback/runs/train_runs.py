@@ -384,7 +384,7 @@ def _record(resolved: ResolvedRun, data: Dataset, device: torch.device, options:
         "config": config.to_json(),
         "digest": resolved.digest,
         "rule_has_state": bool(resolved.state()),
-        "credit_site": resolved.shared_options.site,
+        "credit_site": resolved.credit_site,
         "data": {"name": config.data.name, "digest": data.digest},
         "dtype": config.dtype,
         **provenance(device, options.command),

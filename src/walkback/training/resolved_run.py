@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 
@@ -14,7 +15,8 @@ from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
 from walkback.core.settings import Spec, build_settings, changed_settings, recorded_settings
 from walkback.credit import RULES
-from walkback.credit.rule import CreditRule
+from walkback.credit.oracle import OracleRule
+from walkback.credit.rule import EXACT, CreditRule
 from walkback.data import tensors
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import DataSource
@@ -58,6 +60,11 @@ class ResolvedRun:
         return self.source.train_size // self.config.batch
 
     @property
+    def credit_site(self) -> Literal["output", "input"]:
+        """The state whose credit trains a block; that of its output for an oracle, whatever its method's site."""
+        return self.shared_options.site if self.shared_options.credit == "own" else "output"
+
+    @property
     def augment(self) -> Augment:
         assert self.config.augment != "auto", "a resolved configuration has no 'auto'"
         return self.config.augment
@@ -91,7 +98,7 @@ class ResolvedRun:
         config = self.config
         shared = (config.epochs, config.batch, config.lr, config.weight_decay, config.augment, config.dtype)
         reduction = self.shared_options.penalty_reduction
-        return (self.net, self.rule.static(), self.shared_options.site, reduction, self.source, shared)
+        return (self.net, self.rule.static(), self.credit_site, reduction, self.source, shared)
 
     def with_seed(self, seed: int) -> ResolvedRun:
         """The same run with another seed: nothing else in it depends on the seed."""
@@ -105,17 +112,58 @@ class ResolvedRun:
         """
         if self.shared_options.shell != "none":
             return {}
+        bp = self if self.method == "bp" else self._with_method(Spec("bp", {}))
         is_bp = self.config.method.name == "bp"
-        # A penalty does not change frozen blocks, so the frozen baseline is trained without one.
-        own = {**self.config.method.settings, "shell": "bp" if is_bp else "method"}
-        own |= {"penalty": 0.0, "penalty_reduction": "sum"}
-        method_shell = self._with_method(Spec(self.config.method.name, own))
-        is_plain_bp = self.method == "bp"
         return {
-            "method_shell": method_shell,
-            "bp_shell": method_shell if is_plain_bp else self._with_method(Spec("bp", {"shell": "bp"})),
-            "bp": self if is_plain_bp else self._with_method(Spec("bp", {})),
+            "method_shell": self.frozen_baseline,
+            "bp_shell": self.frozen_baseline if is_bp else bp.frozen_baseline,
+            "bp": bp,
         }
+
+    @cached_property
+    def frozen_baseline(self) -> ResolvedRun:
+        """The same training with the blocks frozen at random."""
+        # A penalty does not change frozen blocks, so the frozen baseline is trained without one. For backprop neither
+        # do site and credit, as its stem gets the gradient g_0 under all of them.
+        if self.config.method.name == "bp":
+            return self._with_method(Spec("bp", {"shell": "bp"}))
+        own = {**self.config.method.settings, "shell": "method", "penalty": 0.0, "penalty_reduction": "sum"}
+        return self._with_method(Spec(self.config.method.name, own))
+
+    @cached_property
+    def oracles(self) -> dict[str, ResolvedRun]:
+        """The same training with exact credit; what differs from this run is due to the credit.
+
+        `exact`: block l gets g_{l+1}; this is backprop's run where the method changes nothing but credit and penalty.
+        `input`: block l gets g_l. `direction`: block l gets g_{l+1} with the norm of the method's own credit. Empty for
+        frozen baselines, for oracles, and where the credit is exact at the block's output anyway; an oracle that is
+        this run itself is left out.
+        """
+        options = self.shared_options
+        exact_labels = set(self.rule.labels(self.net.depth)) == {EXACT}
+        if options.shell != "none" or options.credit != "own" or (exact_labels and options.site == "output"):
+            return {}
+        found = {
+            "exact": self._exact_oracle(),
+            "input": self._penalised_bp(site="input"),
+            "direction": self._with_credit("direction"),
+        }
+        return {kind: resolved for kind, resolved in found.items() if resolved.name != self.name}
+
+    def _exact_oracle(self) -> ResolvedRun:
+        if self.rule.untrained(self.net) or self.rule.normalises_error:
+            return self._with_credit("exact")
+        return self._penalised_bp() if self.shared_options.penalty > 0 else self.baselines["bp"]
+
+    def _penalised_bp(self, site: Literal["output", "input"] = "output") -> ResolvedRun:
+        """Backprop with this run's penalty."""
+        options = self.shared_options
+        reduction = options.penalty_reduction if options.penalty > 0 else "sum"
+        settings = {"site": site, "penalty": options.penalty, "penalty_reduction": reduction}
+        return self._with_method(Spec("bp", settings))
+
+    def _with_credit(self, credit: Literal["exact", "direction"]) -> ResolvedRun:
+        return self._with_method(Spec(self.config.method.name, {**self.config.method.settings, "credit": credit}))
 
     def _with_method(self, method: Spec) -> ResolvedRun:
         return resolve(replace(self.config, method=method), self.source)
@@ -160,6 +208,8 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
         for k, v in (changed_settings(rule) | changed_settings(shared_options)).items()
         if k != "site" or len(rule.sites) > 1
     }
+    if shared_options.credit != "own":
+        rule = OracleRule(rule, shared_options.credit, shared_options.site)
     return ResolvedRun(filled, net, rule, shared_options, source, str(Spec(config.method.name, shown)))
 
 

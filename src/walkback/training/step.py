@@ -33,10 +33,8 @@ class StepSpec:
     def of(*resolved_runs: ResolvedRun) -> StepSpec:
         first = resolved_runs[0]
         penalised = any(resolved.shared_options.penalty > 0 for resolved in resolved_runs)
-        shared_options = first.shared_options
-        return StepSpec(
-            first.net, first.rule.static(), shared_options.site, shared_options.penalty_reduction, penalised
-        )
+        reduction = first.shared_options.penalty_reduction
+        return StepSpec(first.net, first.rule.static(), first.credit_site, reduction, penalised)
 
 
 class StepOutput(NamedTuple):

@@ -50,7 +50,7 @@ def run(options: BenchOptions) -> BenchResult:
         what = MeasureOptions(site=site, replay=replay, check=check, updates=updates, lesions=lesions)
         return lambda: measure(subject, regroup(batches), what)
 
-    site = resolved.shared_options.site
+    site = resolved.credit_site
     without_rule = NetworkSubject(resolved.net, params)
     with_rule = NetworkSubject(resolved.net, params, resolved.rule, state, LocalLoss(site))
     tasks = {

@@ -4,9 +4,10 @@ example: walkback audit --methods bp fa:site=input dfa:scale=unit_error,site=inp
              --data cifar10 --seeds 42 123 456 --epochs 100 --out audit
 
 Adds the baselines that a claim of depth is compared with: each method's frozen baseline (blocks frozen at random),
-backprop, and backprop's frozen baseline. Writes every run with its card, and an overview (audit.html, .md, .tex and
-.json). The exit code is that of the worst verdict: 0 trustworthy, 1 walked back, 2 inconclusive or unfinished; 3 is a
-usage or input error.
+backprop, and backprop's frozen baseline; and the oracle control that tells whether the credit is at fault, the method
+with exact credit (where that is not backprop). Writes every run with its card, and an overview (audit.html, .md, .tex
+and .json). The exit code is that of the worst verdict: 0 trustworthy, 1 walked back, 2 inconclusive or unfinished; 3 is
+a usage or input error.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", default=["bp", "fa", "dfa"], metavar="METHOD", help="methods to audit")
     add_grid_arguments(parser)
     add_judging_arguments(parser)
+    parser.add_argument(
+        "--oracle",
+        choices=("none", "exact", "all"),
+        default="exact",
+        help="oracle controls to train: none; exact credit (O1); also at the input (O2) and by direction (O3)",
+    )
     add_run_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the overview as one JSON object")
 
@@ -43,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     bar = ProgressBar(quiet=args.quiet or args.json)
     try:
-        result = run_audit(resolved_runs, options, judge_options, bar)
+        result = run_audit(resolved_runs, options, judge_options, bar, args.oracle)
     finally:
         bar.close()
     if result.table is None:

@@ -5,7 +5,8 @@ example: walkback train --method bp fa dfa dfa:scale=unit_error,site=input dfa:s
 
 A method is NAME or NAME:key=value,key=value; `walkback ls methods` lists the names. Settings that every method has:
 shell=none|method|bp (frozen baseline, trained by the method or by bp), site=output|input, penalty=NUMBER,
-penalty_reduction=sum|mean.
+penalty_reduction=sum|mean, credit=own|exact|direction (oracle control: the exact gradient, or its direction with the
+norm of the method's credit, in place of that credit).
 """
 
 from __future__ import annotations

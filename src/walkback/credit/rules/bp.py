@@ -3,7 +3,7 @@
 Citation: Rumelhart, Hinton and Williams, 1986
 Feedback: the network's own weights
 State: none
-Exact: every layer
+Exact: every layer; with site=input block l gets g_l, which is exact at h_l but not the gradient of its output
 Cost: the unit of cost: a forward pass, an input pullback through the blocks, and the weight gradients
 """
 
@@ -18,7 +18,6 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class Backprop(CreditRule):
-    sites = ("output",)
     through_blocks = True
 
     def labels(self, depth: int) -> tuple[Label, ...]:

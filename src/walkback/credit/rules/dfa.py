@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walkback.credit.direct_rule import DirectRule
-from walkback.credit.feedback import scaled
+from walkback.credit.feedback import scale_of, scaled
 from walkback.credit.rule import dynamic
 from walkback.credit.trace import Trace
 
@@ -34,6 +34,13 @@ class DirectFeedbackAlignment(DirectRule):
     def signal(self, trace: Trace) -> Tensor:
         of_logits = torch.as_tensor(self.error) > 0
         return scaled(torch.where(of_logits, trace.logits - trace.target, trace.error), torch.as_tensor(self.scale))
+
+    @property
+    def normalises_error(self) -> bool:
+        return self.scale == "unit_error"
+
+    def error_scale(self, trace: Trace) -> Tensor:
+        return scale_of(trace.error, torch.as_tensor(self.scale))
 
 
 RULE = DirectFeedbackAlignment
