@@ -26,8 +26,8 @@ ENOUGH_DISCORDANT = 20
 _POWER_WITHIN, _BOUND_WITHIN = 0.02, 0.005
 """What the simulation's own error is allowed to take from an exact power, and from the level of an exact bound."""
 
-PAIRED_SEEDS, MEAN, DETECTABLE = "t, paired seeds", "t, mean", "minimum detectable margin"
-PAIRED_SAMPLES, UNPAIRED_SAMPLES, EXACT = "score, paired samples", "score, unpaired samples", "exact lower bound"
+PAIRED_SEEDS, MEAN_OF_VALUES, DETECTABLE = "t, paired seeds", "t, mean", "minimum detectable margin"
+PAIRED_SAMPLES, UNPAIRED_SAMPLES, EXACT_BOUND = "score, paired samples", "score, unpaired samples", "exact lower bound"
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ def _paired_seeds(draws: int, seed: int) -> Iterator[CoverageRow]:
 def _means(draws: int, seed: int) -> Iterator[CoverageRow]:
     for n in (3, 8, 1024):
         setting = f"{n} normal values"
-        values = _stream(seed, MEAN, setting).normal(1, 0.3, (draws, n))
-        yield _seeds_row(MEAN, setting, _holding(map(mean_interval, values), 1), draws, True)
+        values = _stream(seed, MEAN_OF_VALUES, setting).normal(1, 0.3, (draws, n))
+        yield _seeds_row(MEAN_OF_VALUES, setting, _holding(map(mean_interval, values), 1), draws, True)
     for n in (8, 1024):
         setting = f"{n} log-normal values (σ = 1)"
-        values = _stream(seed, MEAN, setting).lognormal(-0.5, 1, (draws, n))
-        yield _seeds_row(MEAN, setting, _holding(map(mean_interval, values), 1), draws, False)
+        values = _stream(seed, MEAN_OF_VALUES, setting).lognormal(-0.5, 1, (draws, n))
+        yield _seeds_row(MEAN_OF_VALUES, setting, _holding(map(mean_interval, values), 1), draws, False)
 
 
 def _seeds_row(interval: str, setting: str, hits: int, draws: int, normal: bool) -> CoverageRow:
@@ -168,9 +168,9 @@ def _exact_bounds(draws: int, seed: int) -> Iterator[CoverageRow]:
     """One-sided; by construction the coverage is at least the level."""
     for n, truth in ((20, 0.1), (200, 0.1), (1024, 0.1), (1024, 0.5), (1024, 0.99), (10_000, 0.1)):
         setting = f"{n} samples, accuracy {truth:g}"
-        found, counts = np.unique(_stream(seed, EXACT, setting).binomial(n, truth, draws), return_counts=True)
+        found, counts = np.unique(_stream(seed, EXACT_BOUND, setting).binomial(n, truth, draws), return_counts=True)
         hits = sum(int(count) for right, count in zip(found, counts, strict=True) if _below(int(right), n, truth))
-        yield CoverageRow(EXACT, setting, _ONE_SIDED, draws, hits, True, (_ONE_SIDED - _BOUND_WITHIN, 1.0))
+        yield CoverageRow(EXACT_BOUND, setting, _ONE_SIDED, draws, hits, True, (_ONE_SIDED - _BOUND_WITHIN, 1.0))
 
 
 def _below(right: int, n: int, truth: float) -> bool:

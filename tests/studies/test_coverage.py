@@ -11,11 +11,11 @@ from walkback_papers.coverage import CoverageRow, coverage_failures, coverage_ro
 
 INTERVALS = {
     coverage.PAIRED_SEEDS,
-    coverage.MEAN,
+    coverage.MEAN_OF_VALUES,
     coverage.DETECTABLE,
     coverage.PAIRED_SAMPLES,
     coverage.UNPAIRED_SAMPLES,
-    coverage.EXACT,
+    coverage.EXACT_BOUND,
 }
 
 
