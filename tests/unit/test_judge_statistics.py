@@ -151,11 +151,11 @@ def test_a_card_of_format_1_has_the_normal_interval_of_a_table_with_half_a_sampl
 
 @pytest.mark.parametrize(
     ("successes", "n", "expected"),
-    [(5, 10, 0.187086), (81, 263, 0.252756), (15, 148, 0.057858), (1, 29, 0.000873), (0, 20, 0.0)],
+    [(5, 10, 0.1871), (81, 263, 0.2527), (15, 148, 0.0578), (1, 29, 0.0009), (0, 20, 0.0)],
 )
 def test_the_exact_lower_bound_is_the_published_one(successes, n, expected):
     """Clopper-Pearson ends as in Newcombe, 1998 (Table I), and 5 of 10."""
-    assert exact_lower_bound(successes, n) == pytest.approx(expected, abs=5e-5)
+    assert exact_lower_bound(successes, n) == pytest.approx(expected, abs=6e-5)
 
 
 @pytest.mark.parametrize(("n", "level"), [(1, 0.975), (7, 0.9), (10_000, 0.975)])

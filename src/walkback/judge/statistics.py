@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from walkback.core.errors import InputError
+from walkback.core.measurements import Array
 from walkback.judge import student_t
 from walkback.judge.score_tests import PairedScoreTest, ScoreTest, UnpairedScoreTest
 
@@ -60,7 +61,7 @@ class Margin:
         return student_t.two_sided(distance / _error(self.sd, self.n), self.n - 1)
 
 
-def paired_margin(ours: Sequence[float], theirs: Sequence[float], confidence: float = 0.95) -> Margin:
+def paired_margin(ours: Sequence[float] | Array, theirs: Sequence[float] | Array, confidence: float = 0.95) -> Margin:
     """Mean of ours - theirs in percentage points; with two or more pairs, the t interval of the differences.
 
     One number on either side stands for all seeds: then nothing is paired and there is no interval.
