@@ -76,7 +76,7 @@ def test_a_planted_explosion_with_a_collapsed_reference_is_walked_back(model):
     with torch.no_grad():
         for parameter in model.blocks[0].net[3].parameters():
             parameter.mul_(1e9)
-    report = wb.diagnose(model, batches(), 0.6, 0.3)
+    report = wb.diagnose(model, batches(), 0.6, 0.3, protocol="three")
     assert report.flags["D1"].status == "raised"
     assert report.flags["D1"].layer in (0, 1)
     assert report.flags["D2"].status == "raised"
@@ -96,7 +96,8 @@ def test_a_credit_is_measured_and_one_layer_carrying_it_all_is_seen(model):
     cosines = np.nanmean(report.measurements.arrays["credit_cos"], axis=1)
     assert cosines[0] == pytest.approx(1, abs=1e-9)
     assert np.abs(cosines[1:]).max() < 0.3
-    assert report.claims["alignment"].outcome == "walked_back"
+    assert report.flags["concentration"].layer == 0
+    assert report.claims["alignment"].outcome not in ("stands", "detectable_small", "trivial")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,12 @@ def number():
             model[1].inner.weight.mul_(0.5)
         torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}}, "net.pt")
         words = ["diagnose", "--model", "their_nets:build", "--checkpoint", "net.pt", "--data", "their_nets:batches"]
-        assert main([*words, "--headline-acc", "0.6", "--frozen-acc", "0.5", "--out", "card", "--name", "mine"]) == 0
+        accuracies = ["--headline-acc", "0.6", "--frozen-acc", "0.5"]
+        assert main([*words, *accuracies]) == 2
+        assert "test_samples=" in " ".join(capsys.readouterr().out.split())
+        assert main([*words, *accuracies, "--protocol", "three"]) == 0
+        accuracies += ["--test-samples", "10000"]
+        assert main([*words, *accuracies, "--out", "card", "--name", "mine"]) == 0
         assert "VERDICT: trustworthy" in capsys.readouterr().out
         card = json.loads((here / "card" / "report.json").read_text())
         expected = wb.diagnose(model, their_nets.batches(), 0.6, 0.5, method_name="mine").to_json()

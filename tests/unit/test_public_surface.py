@@ -114,7 +114,7 @@ def test_bad_ways_to_judge_are_refused_before_anything_is_measured(options, got,
 def test_options_take_paths_as_text():
     options = TrainOptions(out="somewhere", data_root="data")
     assert (options.out, options.data_root) == (Path("somewhere"), Path("data"))
-    assert JudgeOptions().protocol == "three"
+    assert JudgeOptions().protocol == "claims"
 
 
 def test_an_unknown_keyword_is_named():

@@ -113,9 +113,7 @@ class TestSeveral:
         (method,) = reported_methods(cards)
         texts = dict(method.sentences)
         assert texts["Data"].count("sha256") == 1
-        assert re.match(
-            r"Seed 1: Edition three: needs walk-back .* Seed 2: Edition three: trustworthy", texts["Verdicts"]
-        )
+        assert re.match(r"Seed 1: Edition claims: needs walk-back .* Seed 2: Edition claims: ", texts["Verdicts"])
         assert method.cards == tuple(card["hash"] for card in cards)
 
     @pytest.mark.parametrize("other", [{"arch": "vit"}, {"provenance": {"config": CONFIG | {"lr": 0.1}}}])

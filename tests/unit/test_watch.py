@@ -221,7 +221,9 @@ class TestNumbers:
 class TestDetectors:
     def test_growth_and_collapse_stop_the_training_and_write_the_card(self, tmp_path):
         model = net()
-        watch = wb.Watch(model, batches(), every=2, out=tmp_path / "w", stop_on=[("D1", "D2")], method_name="mine")
+        watch = wb.Watch(
+            model, batches(), every=2, out=tmp_path / "w", stop_on=[("D1", "D2")], method_name="mine", protocol="three"
+        )
         stops = []
 
         def after():
@@ -455,7 +457,8 @@ class TestTensorBoard:
 class TestCommand:
     def test_once_shows_the_present_state(self, tmp_path, capsys):
         model = net()
-        watch = wb.Watch(model, batches(), every=1, out=tmp_path / "w", method_name="dfa of mine")
+        named = {"method_name": "dfa of mine", "protocol": "three"}
+        watch = wb.Watch(model, batches(), every=1, out=tmp_path / "w", **named)
         foreign_models.explode(model.blocks, [1e9, 1, 1])
         train(model, 3, watch.step, lr=1e-9)
         assert main(["watch", str(tmp_path / "w"), "--once"]) == 2

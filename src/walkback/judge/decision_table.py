@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Facts = TypeVar("Facts")
-Result = TypeVar("Result")
+Decision = TypeVar("Decision")
 
 
 @dataclass(frozen=True)
-class TableRow(Generic[Facts, Result]):
+class TableRow(Generic[Facts, Decision]):
     """One row: where its condition holds and no row above it matches, it gives the result."""
 
     id: str
     matches: Callable[[Facts], bool]
-    result: Callable[[Facts], Result]
+    result: Callable[[Facts], Decision]
 
 
 def always(facts: object) -> bool:
@@ -24,6 +24,6 @@ def always(facts: object) -> bool:
     return True
 
 
-def matching_row(table: Sequence[TableRow[Facts, Result]], facts: Facts) -> TableRow[Facts, Result]:
+def matching_row(table: Sequence[TableRow[Facts, Decision]], facts: Facts) -> TableRow[Facts, Decision]:
     """The first row whose condition holds; the last row of a table always matches."""
     return next(row for row in table if row.matches(facts))

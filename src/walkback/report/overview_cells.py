@@ -12,7 +12,7 @@ from walkback.judge.statistics import paired_margin
 from walkback.report.cells import Cell, interval, number_text
 from walkback.report.sections import VERDICT_WORDS, Card, result_text
 
-CLAIMS = ("alignment", "depth")
+CLAIMS = ("alignment", "depth", "credit")
 
 
 def cells_of(row: AuditRow, named: bool) -> tuple[Cell, ...]:
@@ -35,7 +35,7 @@ def cells_of(row: AuditRow, named: bool) -> tuple[Cell, ...]:
         deep,
         _scores([card["aggregates"]["deep_mean_z"] for card in row.cards], deep.reason),
         *(_verdict(ruling) for ruling in row.rulings.values()),
-        *(Cell(row.claims[name].shown) for name in CLAIMS),
+        *(Cell(row.claims[name].shown if name in row.claims else "not made") for name in CLAIMS),
     )
 
 
