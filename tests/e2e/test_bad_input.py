@@ -156,7 +156,7 @@ TRAIN = [
         r"--precision tf32 is dtype=tf32, but --set has dtype=float64\.",
     ),
     (["--method", "dfa:shell=bp"], r"Write 'bp:shell=bp' for it, or 'dfa:shell=method'"),
-    (["--method", "bp:site=input"], r"defined for site=output only, not site=input\. Leave site out\."),
+    (["--method", "kp:site=input"], r"defined for site=output only, not site=input\. Leave site out\."),
     (["--set", "augment=crop_flip"], r"augment=crop_flip needs images.* Use augment=none\."),
     # unusable paths
     (["--data", "cifar10", "--data-root", "nowhere"], r"cifar10 was not found\. .*`walkback data get cifar10`"),

@@ -88,7 +88,7 @@ def scaled(error: Tensor, is_unit: Tensor) -> Tensor:
     return torch.where(is_unit > 0, unit(error), error)
 
 
-def error_scale_of(error: Tensor, is_unit: Tensor) -> Tensor:
+def scale_factor(error: Tensor, is_unit: Tensor) -> Tensor:
     """The factor [n] by which `scaled` multiplies each sample's error; 0 for a zero error scaled to unit length."""
     length = torch.linalg.vector_norm(error, dim=-1)
     inverse = torch.where(length > 0, 1 / torch.where(length > 0, length, 1.0), 0.0)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from walkback.credit.direct_rule import DirectRule
-from walkback.credit.feedback import error_scale_of, scaled
+from walkback.credit.feedback import scale_factor, scaled
 from walkback.credit.rule import dynamic
 from walkback.credit.trace import Trace
 
@@ -39,7 +39,7 @@ class SignedDirectFeedback(DirectRule):
         return self.scale == "unit_error"
 
     def error_scale(self, trace: Trace) -> Tensor:
-        return error_scale_of(trace.error, torch.as_tensor(self.scale))
+        return scale_factor(trace.error, torch.as_tensor(self.scale))
 
 
 RULE = SignedDirectFeedback
