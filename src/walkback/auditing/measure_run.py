@@ -12,7 +12,7 @@ from torch import Tensor
 
 from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
-from walkback.core.measurements import GROUP, SECOND_EDITION, Array, Measurements
+from walkback.core.measurements import FIRST_EDITION, GROUP, SECOND_EDITION, Array, Measurements
 from walkback.credit.rule import SIGN_FEEDBACK
 from walkback.data.dataset import Dataset, DataSource
 from walkback.data.feed import Normalise, TestSet
@@ -86,7 +86,8 @@ class RunMeasurer:
         return self._with_run(taken, run, resolved, params, first)
 
     def measure_first_edition(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
-        """The same as a card of an older version was measured: without the quantities that it does not know."""
+        """The same as a card of an older version was measured: without the quantities that it does not know, and marked
+        so that its means are over the layers that the card's are over."""
         first = resolved.params()
         params, state = self._weights(run, resolved, first)
         subject, labels = _subject(resolved, params, state)
@@ -96,7 +97,7 @@ class RunMeasurer:
         )
         taken = measure(subject, _evaluation_samples(self._tests(run, resolved)), options)
         arrays = {name: array for name, array in taken.arrays.items() if name not in SECOND_EDITION}
-        return self._with_run(Measurements(arrays, taken.facts), run, resolved, params, first)
+        return self._with_run(Measurements(arrays, {**taken.facts, FIRST_EDITION: True}), run, resolved, params, first)
 
     def _with_run(
         self, taken: Measurements, run: store.Run, resolved: ResolvedRun, params: Leaves, first: Leaves

@@ -34,6 +34,8 @@ DERIVATIVE = "the derivative of the forward pass"
 """The fact `reference` where nothing else was given."""
 RULE_CREDIT = "the rule's"
 """The fact `credit` of walkback's own rules."""
+FIRST_EDITION = "first_edition"
+"""The fact that measurements are to be read as a card of format 1 reads them."""
 
 Array = NDArray[np.float64]
 
