@@ -105,6 +105,10 @@ class Sensitivity(Study):
         )
         if VIT_VARIANT not in by_variant:
             note += " At scale paper crops, the ViT's tokens and more sizes of B are varied too."
+        note += (
+            " The size of B repeats DFA's recipe under AdamW and is not counted for it; for DFA the site exchanges "
+            "independent B and what trains the stem. Optimiser and learning rate are not varied."
+        )
         caption_text = caption(scale, of_recipe, note)
         flips = "Flips: methods whose verdict differs from that under the base in every seed; ?: seeds differ."
         return make_study_report(
@@ -187,7 +191,7 @@ def _findings(rows: Sequence[Variant], by_variant: ByVariant) -> list[Finding]:
         for each in CONCLUSIONS
     ]
     found += [_no_flip(name, rows, by_variant) for name in methods_of_variant(rows)]
-    sizes = [row for row in rows if row.family == RECIPE and row.name.startswith("B ")]
+    sizes = [row for row in rows if row.family == RECIPE and _changes_size_of_b(row)]
     same_verdict = {
         f"{row.name} ({name})": not_(_is_flipped(name, row, by_variant)) for row in sizes for name in row.methods
     }
@@ -206,8 +210,20 @@ def _answers(each: _Conclusion, rows: Sequence[Variant], by_variant: ByVariant) 
     return {
         row.name: each.answer(by_variant[row.name][each.method])
         for row in rows
-        if row.family == RECIPE and each.method in row.methods
+        if row.family == RECIPE and each.method in row.methods and not _repeats_recipe(row, each.method)
     }
+
+
+def _repeats_recipe(row: Variant, method: str) -> bool:
+    """Whether a variant trains the recipe's own network: AdamW divides by the size of DFA's credit, and with it of B.
+
+    FA multiplies several B, so its size matters there; a penalty is compared with the credit, so it matters there too.
+    """
+    return method == "DFA" and row.family == RECIPE and _changes_size_of_b(row)
+
+
+def _changes_size_of_b(row: Variant) -> bool:
+    return row.name.startswith("B ")
 
 
 def _is_flipped(method: str, row: Variant, by_variant: ByVariant) -> bool | None:
@@ -217,7 +233,7 @@ def _is_flipped(method: str, row: Variant, by_variant: ByVariant) -> bool | None
 
 
 def _no_flip(method: str, rows: Sequence[Variant], by_variant: ByVariant) -> Finding:
-    changed = [row for row in rows if not row.is_base and method in row.methods]
+    changed = [row for row in rows if not row.is_base and method in row.methods and not _repeats_recipe(row, method)]
     answers = {row.name: _is_flipped(method, row, by_variant) for row in changed}
     flips = [
         f"{row.name}: from {by_variant[row.family][method].verdict().text} "
