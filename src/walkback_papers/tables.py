@@ -13,7 +13,8 @@ from walkback.judge import detector_alarms
 from walkback.judge.alignment_claim import alignment_of_seeds
 from walkback.judge.audit_table import worst_outcome
 from walkback.judge.claim import Claim
-from walkback.judge.number import Number
+from walkback.judge.number import Number, first_bad
+from walkback.judge.quantities import Quantities
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.statistics import Margin, mean_interval, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -103,6 +104,14 @@ def passes_cell(cases: Sequence[Case], check: str) -> Cell:
     if 0 < bad < len(flags):
         return Cell(f"no in {bad} of {len(flags)}")
     return Cell("no" if bad else "yes")
+
+
+def mean_without_exact(q: Quantities) -> Number:
+    """The published mean cosine, l = 1..L, without layers that are exact by construction."""
+    kept = [layer.credit.cos for layer in q.layers[1:] if layer.credit is not None and layer.credit.label != "exact"]
+    if not kept:
+        return Number.missing("no credit was measured, or every layer is exact by construction")
+    return first_bad(kept) or Number.of(fmean(number.known for number in kept))
 
 
 def all_true(answers: Iterable[bool | None]) -> bool | None:

@@ -344,10 +344,9 @@ def test_deep_means_leave_out_what_is_exact():
         each = [getattr(layer, name).mean.known for layer in layers[1:]]
         assert getattr(both, name).mean.known == pytest.approx(np.mean(each), abs=1e-12)
     assert both.random_std.known == pytest.approx(layers[1].random_std.known / math.sqrt(2))
-    none = functional_deep(
-        replace(measured, facts={**measured.facts, "site": "input", "labels": ("none", "exact", "exact")})
-    )
-    assert none.rho.mean.status == "missing"
+    facts = {**measured.facts, "site": "input"}
+    assert functional_deep(replace(measured, facts={**facts, "labels": ("none", "exact", "exact")})) == layers[0]
+    assert functional_deep(replace(measured, facts={**facts, "labels": ("exact",) * 3})).rho.mean.status == "missing"
 
 
 def test_intervals_are_those_of_samples_and_of_a_ratio():

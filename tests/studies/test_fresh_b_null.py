@@ -29,8 +29,8 @@ def make_report(tmp_path: Path, own=(0.2, 0.0), fresh=0.0, drawn=True):
 def test_scores_include_the_uncertainty_of_the_draws(tmp_path):
     (table,) = make_report(tmp_path).tables
     deep = table.rows[0]
-    assert [cell.text for cell in deep[2:7]] == ["deep: 1, 2, 3", "+0.200", "+0.000", f"{WIDTH:.3f}", "20"]
-    assert deep[7].value == pytest.approx(0.2 / (WIDTH * math.sqrt(1 + 1 / 20)))
+    assert [cell.text for cell in deep[2:7]] == ["deep: 0, 1, 2, 3", "+0.250", "+0.000", f"{WIDTH:.3f}", "20"]
+    assert deep[7].value == pytest.approx(0.25 / (WIDTH * math.sqrt(1 + 1 / 20)))
 
 
 def test_the_published_layers_have_a_row_of_their_own(tmp_path):
@@ -40,14 +40,17 @@ def test_the_published_layers_have_a_row_of_their_own(tmp_path):
 
 
 def test_published_pattern_supports_the_claims(tmp_path):
-    assert [finding.holds for finding in make_report(tmp_path).findings] == [True, True, True]
+    assert [finding.holds for finding in make_report(tmp_path).findings] == [True] * 4
 
 
 @pytest.mark.parametrize(
     ("changes", "finding_id", "expected"),
     [
         ({"own": (0.0, 0.0)}, "depends-on-own-b", False),
-        ({"own": (2.5 * WIDTH, 0.0)}, "depends-on-own-b", None),  # Neither among the draws nor outside them.
+        ({"own": (2.5 * WIDTH * 4 / 3, 0.0)}, "depends-on-own-b", None),  # Neither among the draws nor outside them.
+        ({"own": (-0.2, 0.0)}, "depends-on-own-b", True),
+        ({"own": (0.2, -0.2)}, "any-b-without-penalty", False),
+        ({"own": (0.2, -0.4 / 3)}, "first-state-depends-on-own-b", False),  # h_0 makes up for the others.
         ({"own": (0.2, 0.2)}, "any-b-without-penalty", False),
         ({"fresh": 0.1}, "fresh-b-gives-zero", False),
         ({"drawn": False}, "depends-on-own-b", None),
@@ -63,7 +66,7 @@ def test_the_figure_has_every_draw(tmp_path):
     drawn, own = plot.series
     assert len(drawn.y) == 40
     assert sorted(set(np.round(drawn.y, 6))) == [-0.01, 0.01]
-    assert own.y == pytest.approx([0.2, 0.2])
+    assert own.y == pytest.approx([0.15, 0.15])  # Over l = 1..4, as published.
 
 
 def test_without_draws_the_score_is_not_measured(tmp_path):

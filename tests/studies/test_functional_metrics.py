@@ -39,9 +39,9 @@ def make_report(tmp_path: Path, **changes):
 
 def test_published_pattern_supports_the_claims(tmp_path):
     study_report = make_report(tmp_path)
-    assert holds(study_report, "cosine-contradicts-nudging") is True
-    assert holds(study_report, "contradiction-without-exact-layers") is True
-    assert holds(study_report, "cosine-contradicts-accuracy") is True
+    assert holds(study_report, "cosine-and-nudging-differ") is True
+    assert holds(study_report, "differ-without-exact-layers") is True
+    assert holds(study_report, "cosine-and-accuracy-differ") is True
     assert holds(study_report, "state-bridge-leads") is True
     assert holds(study_report, "metrics-rank-alike") is True
     shown = cells(study_report, "metrics", "efficiency")
@@ -67,18 +67,18 @@ def test_exact_layers_count_only_in_the_published_mean(tmp_path):
     assert (deep, counted) == ("+0.230 ± 0.000", "+0.422 ± 0.000")  # (3 * 0.23 + 1) / 4
 
 
-def test_a_contradiction_may_come_from_the_exact_layer_alone(tmp_path):
-    """With its exact layer FA is above State Bridge; without it the rankings do not contradict each other."""
+def test_a_difference_may_come_from_the_exact_layer_alone(tmp_path):
+    """With its exact layer FA is above State Bridge; without it the rankings are the same."""
     study_report = make_report(tmp_path, Credit_Bridge={"cosine": 0.2})
-    assert holds(study_report, "cosine-contradicts-nudging") is True
-    assert holds(study_report, "contradiction-without-exact-layers") is False
+    assert holds(study_report, "cosine-and-nudging-differ") is True
+    assert holds(study_report, "differ-without-exact-layers") is False
 
 
 @pytest.mark.parametrize(
     ("changes", "finding_id", "expected"),
     [
-        ({"Credit_Bridge": {"cosine": 0.2}}, "cosine-contradicts-accuracy", False),
-        ({"Credit_Bridge": {"cosine": [0.2, 0.25]}}, "cosine-contradicts-accuracy", None),  # Seeds disagree about FA.
+        ({"Credit_Bridge": {"cosine": 0.2}}, "cosine-and-accuracy-differ", False),
+        ({"Credit_Bridge": {"cosine": [0.2, 0.25]}}, "cosine-and-accuracy-differ", None),  # Seeds disagree about FA.
         ({"DFA": {"nudge": -9e-3}}, "state-bridge-leads", False),
         ({"DFA": {"nudge": [-9e-3, -5e-5]}}, "state-bridge-leads", None),
         ({"DFA": {"nudge": -9e-3}}, "metrics-rank-alike", False),

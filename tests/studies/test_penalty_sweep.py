@@ -63,7 +63,9 @@ def make_report(published: Path, tmp_path: Path, **changes) -> StudyReport:
 
 def test_published_pattern_supports_the_claims(published, tmp_path):
     study_report = make_report(published, tmp_path)
-    assert [finding.holds for finding in study_report.findings] == [True] * 8
+    assert [finding.holds for finding in study_report.findings] == [True] * 8 + [
+        False
+    ]  # Planted without an aligned h_0.
     table, finite = study_report.tables
     assert [[cell.text for cell in row[:3]] for row in finite.rows][1:4:2] == [
         ["1e-4", "+0.000 ± 0.000", "+0.000 ± 0.000"],
@@ -101,6 +103,9 @@ def test_zero_penalty_is_drawn_apart_from_the_logarithmic_axis(published, tmp_pa
         ({"sizes": [1e-2], "growth": 2.0, "cosine": 0.2, "rho": 0.05}, "finite-steps-agree", None),
         ({"sizes": [1e-3], "growth": 3.0, "fa_growth": 100.0, "grad": 1e-9}, "fa-not-mode-1", False),
         ({"sizes": [1e-3], "growth": 3.0, "accuracy": 0.5}, "dfa-never-trustworthy", False),
+        ({"sizes": [1e-3], "growth": 3.0, "accuracy": 0.369}, "dfa-never-trustworthy", None),  # 2 pp in its interval.
+        ({"sizes": [1e-3], "growth": 90.0, "grad": 1e-9, "accuracy": 0.5}, "dfa-never-trustworthy", True),
+        ({"sizes": SWEPT_PENALTIES, "cosine": 0.2}, "first-state-aligned", True),
     ],
 )
 def test_findings_depend_on_the_planted_numbers(published, tmp_path, changes, finding_id, expected):

@@ -10,7 +10,7 @@ import pytest
 from fake_measurements import ALL, backprop, changed, exploded, fake, healthy, noise
 
 from walkback.core.errors import InputError
-from walkback.core.measurements import GROUP
+from walkback.core.measurements import FIRST_EDITION, GROUP
 from walkback.judge.evidence import Evidence
 from walkback.judge.number import Number
 from walkback.judge.quantities import FITTED_ERROR, quantities
@@ -83,8 +83,21 @@ def test_deep_mean_follows_the_site_and_leaves_exact_layers_out():
     assert output.deep_mean.value == pytest.approx(0.2)
     assert output.deep_mean_papers.value == pytest.approx(0.4)
     given = of(healthy(cosines=cosines, site="input")).aggregates
-    assert given.deep_layers == (1, 2, 3)
+    assert given.deep_layers == (0, 1, 2, 3)
+    assert given.deep_mean.value == pytest.approx(0.15)
+    assert given.deep_mean_papers.value == pytest.approx(0.4)
+    assert of(healthy(site="input", labels=["exact", *labels[1:]])).aggregates.deep_layers == (1, 2, 3)
     assert of(backprop()).aggregates.deep_mean.status == "missing"
+
+
+@pytest.mark.parametrize(("site", "deep"), [("input", (1, 2, 3)), ("output", (1, 2, 3, 4))])
+def test_the_first_state_of_a_cls_token_is_not_in_deep_mean(site, deep):
+    assert of(healthy(site=site, pool="cls")).aggregates.deep_layers == deep
+
+
+@pytest.mark.parametrize(("site", "deep"), [("input", (1, 2, 3)), ("output", (1, 2, 3, 4))])
+def test_the_first_edition_reads_deep_mean_without_the_first_state(site, deep):
+    assert of(changed(healthy(site=site), facts={FIRST_EDITION: True})).aggregates.deep_layers == deep
 
 
 def test_the_null_of_fresh_feedback_by_hand():

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from walkback.core.measurements import Measurements
+from walkback.core.measurements import FIRST_EDITION, Measurements
 from walkback.judge.card_part import CardPart
 from walkback.judge.layers import Fresh, Layer, LayerCredit, fresh_of, is_exact_block, score
 from walkback.judge.number import Number, first_bad
@@ -32,7 +32,7 @@ class Aggregates(CardPart):
     a3: Number = NO_CREDIT
     a4: Number = NO_CREDIT
     deep_mean: Number = NO_CREDIT
-    """Mean over the states whose credit trains a block, without layers that are exact by construction."""
+    """Mean over `deep_layers`: the states whose credit trains a block, without layers exact by construction."""
     deep_mean_papers: Number = NO_CREDIT
     """Mean over l = 1..L, exact layers included: the only aggregate to compare with published figures."""
     deep_mean_z: Number = NO_CREDIT
@@ -119,10 +119,16 @@ def _partial_z(m: Measurements, indices: Sequence[int]) -> Number | None:
 
 
 def deep_layers(m: Measurements) -> list[int]:
-    """The states whose credit trains a block, without those where the credit is exact by construction."""
-    last = m.depth if m.facts.get("site") != "input" else m.depth - 1
+    """The states whose credit trains a block: h_0..h_L-1 under `site=input`, h_1..h_L under `site=output`.
+
+    Left out are states where the credit is exact by construction, and h_0 of a network whose cls token was measured:
+    before the first block it is the same for every sample. Cards of the first edition leave h_0 out under either site.
+    """
+    at_input = m.facts.get("site") == "input"
+    without_first = not at_input or m.facts.get("pool") == "cls" or m.facts.get(FIRST_EDITION, False)
     labels = m.facts.get("labels") or ["none"] * (m.depth + 1)
-    return [index for index in range(1, last + 1) if labels[index] != "exact"]
+    states = range(1 if without_first else 0, m.depth if at_input else m.depth + 1)
+    return [index for index in states if labels[index] != "exact"]
 
 
 def _of(layer: Layer) -> LayerCredit:

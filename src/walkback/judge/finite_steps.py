@@ -77,6 +77,11 @@ def functional_deep(m: Measurements) -> Functional:
     return _functional(m, deep_layers(m))
 
 
+def functional_papers(m: Measurements) -> Functional:
+    """Means over l = 1..L, exact layers counted, as `deep_mean_papers`."""
+    return _functional(m, range(1, m.depth + 1))
+
+
 def train_loss_change(rows: Sequence[Mapping[str, Any]]) -> Number:
     """Mean training loss of the last epoch minus that of the first, from the rows of a run's log.
 

@@ -40,7 +40,8 @@ GLOSSARY: dict[str, str] = {
         "deep_mean are such aggregates; they can differ several-fold, so each is named."
     ),
     "deep_mean": (
-        "The mean cosine of credit and gradient over the layers whose credit trains a block, without exact layers. "
+        "The mean cosine of credit and gradient over the states whose credit trains a block, without exact layers: "
+        "h_0..h_L-1 under site=input, h_1..h_L under site=output; without h_0 where the cls token is measured. "
         "The alignment claim is judged by it."
     ),
     "deep_mean_papers": (

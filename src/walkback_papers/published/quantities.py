@@ -44,6 +44,7 @@ from walkback_papers.published.run_quantities import (
     saved_quantity,
     weights_quantity,
 )
+from walkback_papers.tables import mean_without_exact
 
 QUANTITIES: dict[str, Quantity] = {
     # Accuracies
@@ -67,7 +68,7 @@ QUANTITIES: dict[str, Quantity] = {
     "gamma": network_quantity(lambda q, query: q.aggregates.a1),
     "deep": network_quantity(lambda q, query: q.aggregates.deep_mean_papers),
     "deep_early": per_case(deep_early),
-    "deep_not_exact": network_quantity(lambda q, query: q.aggregates.deep_mean),
+    "deep_not_exact": network_quantity(lambda q, query: mean_without_exact(q)),
     "deep_least": network_quantity(lambda q, query: combined_number(layer_cosines(q)[1:], min)),
     "deep_most": network_quantity(lambda q, query: combined_number(layer_cosines(q)[1:], max)),
     "deep_order": method_ranking(lambda case: case.report.quantities.aggregates.deep_mean_papers),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from walkback.core.configuration import RunConfig
-from walkback.judge.finite_steps import Functional, functional_deep
+from walkback.judge.finite_steps import Functional, functional_papers
 from walkback.judge.number import Number
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -138,7 +138,7 @@ class EarlyEpochs(Study):
                 "Perturbation correlation at the end",
                 ("method", "deep ρ", "true gradient", "random vector"),
                 tuple(_finite_steps_row(name, found) for name, found in methods.items()),
-                caption(scale, cases, "Deep layers: those whose credit trains a block, without exact ones (BP: none)."),
+                caption(scale, cases, "Means over l = 1..L, as the deep cosine above."),
             ),
         ]  # fmt: skip
         return make_study_report(
@@ -194,12 +194,8 @@ def _finite_steps_row(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
 
 
 def _finite_steps(case: Case) -> Functional:
-    """Finite-step results over the deep layers; for backprop, whose layers are all exact, over h_1..h_L."""
-    taken = case.functional
-    if case.method != METHODS["BP"]:
-        return functional_deep(taken)
-    unlabelled = {**taken.facts, "labels": ["none"] * (taken.depth + 1)}
-    return functional_deep(type(taken)(taken.arrays, unlabelled))
+    """Finite-step results over the layers of the published deep cosine."""
+    return functional_papers(case.functional)
 
 
 def _findings(moments: Sequence[Moment]) -> list[Finding]:

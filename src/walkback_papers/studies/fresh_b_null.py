@@ -6,7 +6,7 @@ Claim: under the penalty the deep cosine depends on the matrices used in trainin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -40,7 +40,8 @@ class FreshBNull(Study):
         by = {size: [case for case in cases if penalty_of(case) == size] for size in NULL_PENALTIES}
         note = (
             "sd and z of fresh B: over draws at fixed weights (ddof = 1), with the draws' own uncertainty, not over "
-            "seeds. Deep: states whose credit trains a block; 1..L: as published. Rotation: the Haar null."
+            "seeds. Published: l = 1..L, which the findings are about; deep: states whose credit trains a block. "
+            "Rotation: the Haar null."
         )
         rows = tuple(row for case in cases for row in _rows(case))
         return make_study_report(
@@ -51,7 +52,11 @@ class FreshBNull(Study):
             cases,
             _findings(by),
             tables=[Table("fresh", "Own and fresh feedback", _HEADS, rows, caption(scale, cases, note))],
-            figures=[_figure(by, caption(scale, cases, "Deep cosine of each draw, at the same weights."))],
+            figures=[
+                _figure(
+                    by, caption(scale, cases, "Published deep cosine (l = 1..L) of each draw, at the same weights.")
+                )
+            ],
         )
 
 
@@ -64,8 +69,8 @@ def _findings(by: dict[float, list[Case]]) -> list[Finding]:
         Finding(
             "depends-on-own-b",
             f"Under λ = {NULL_PENALTIES[0]:g} DFA's deep cosine depends on its own B.",
-            _all_outside(with_it),
-            _scores_text(with_it),
+            _all_outside(with_it, _published_null),
+            _scores_text(with_it, _published_null),
         ),
         Finding(
             "fresh-b-gives-zero",
@@ -76,27 +81,36 @@ def _findings(by: dict[float, list[Case]]) -> list[Finding]:
         Finding(
             "any-b-without-penalty",
             "Without a penalty its deep cosine is that of any B.",
-            not_(_all_outside(without)),
-            _scores_text(without),
+            not_(_all_outside(without, _published_null)),
+            _scores_text(without, _published_null),
+        ),
+        Finding(
+            "first-state-depends-on-own-b",
+            "Without a penalty the cosine over all states that train a block, h_0 included, depends on its own B.",
+            _all_outside(without, _deep_null),
+            _scores_text(without, _deep_null),
         ),
     ]
 
 
-def _all_outside(cases: Sequence[Case]) -> bool | None:
-    """Whether the deep cosine with the trained B is above those with fresh ones in every seed; False where it is within
-    the middle 95% of them in every seed; None otherwise."""
-    return unanimous(_is_outside(_score(_deep_null(case)), case.report.thresholds.null_z) for case in cases)
+_Null = Callable[[Case], Fresh | None]
+
+
+def _all_outside(cases: Sequence[Case], null: _Null) -> bool | None:
+    """Whether the mean cosine with the trained B is outside those with fresh ones in every seed; False where it is
+    within the middle 95% of them in every seed; None otherwise."""
+    return unanimous(_is_outside(_score(null(case)), case.report.thresholds.null_z) for case in cases)
 
 
 def _is_outside(z: Number, limit: float) -> bool | None:
     if not z.ok or MIDDLE_95 <= abs(z.known) < limit:
         return None
-    return z.known >= limit
+    return abs(z.known) >= limit
 
 
-def _scores_text(cases: Sequence[Case]) -> str:
+def _scores_text(cases: Sequence[Case], null: _Null) -> str:
     limit = cases[0].report.thresholds.null_z
-    each = ", ".join(_score(_deep_null(case)).short("+.1f") for case in cases)
+    each = ", ".join(_score(null(case)).short("+.1f") for case in cases)
     return f"z by seed: {each}; outside the draws from {limit:g}, among them under {MIDDLE_95:g}."
 
 
@@ -108,21 +122,26 @@ def _deep_null(case: Case) -> Fresh | None:
     return case.report.quantities.aggregates.deep_mean_fresh
 
 
+def _published_null(case: Case) -> Fresh | None:
+    """The published mean, l = 1..L, against fresh feedback."""
+    layers = range(1, case.measurements.depth + 1)
+    return fresh_of(
+        case.report.quantities.aggregates.deep_mean_papers, case.measurements.get("null_fresh"), list(layers)
+    )
+
+
 def _draws(case: Case) -> Array:
-    """The deep cosine under each fresh draw; empty where none was made."""
+    """The published mean under each fresh draw; empty where none was made."""
     drawn = case.measurements.get("null_fresh")
-    layers = case.report.quantities.aggregates.deep_layers
-    return np.array([]) if drawn is None or not layers else drawn[list(layers)].mean(axis=0)
+    return np.array([]) if drawn is None else drawn[1:].mean(axis=0)
 
 
 def _rows(case: Case) -> list[tuple[Cell, ...]]:
     """Two rows of one run: over the deep layers, and over the layers that the papers include."""
     a = case.report.quantities.aggregates
-    every = list(range(1, case.measurements.depth + 1))
-    published = fresh_of(a.deep_mean_papers, case.measurements.get("null_fresh"), every)
     parts: list[tuple[str, Number, Fresh | None, Cell]] = [
         (f"deep: {', '.join(map(str, a.deep_layers))}", a.deep_mean, a.deep_mean_fresh, _cell(a.deep_mean_z, "+.1f")),
-        (f"published: 1..{every[-1]}", a.deep_mean_papers, published, Cell(EMPTY_CELL)),
+        (f"published: 1..{case.measurements.depth}", a.deep_mean_papers, _published_null(case), Cell(EMPTY_CELL)),
     ]
     return [
         (
@@ -148,7 +167,7 @@ def _figure(by: dict[float, list[Case]], caption_text: str) -> Figure:
     plots = []
     for size, cases in by.items():
         drawn = [(place, float(value)) for place, case in enumerate(cases) for value in _draws(case)]
-        own = [case.report.quantities.aggregates.deep_mean.value for case in cases]
+        own = [case.report.quantities.aggregates.deep_mean_papers.value for case in cases]
         series = (
             Series("fresh B", [place for place, _ in drawn], [value for _, value in drawn], "null", mark="points"),
             Series("own B", range(len(cases)), own, "DFA", mark="points"),

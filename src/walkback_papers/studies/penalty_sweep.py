@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from walkback.core.configuration import RunConfig
-from walkback.judge.finite_steps import Functional, functional_deep
+from walkback.judge.finite_steps import Functional, functional_papers
 from walkback.judge.number import Number
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
@@ -22,6 +22,7 @@ from walkback_papers.tables import (
     all_true,
     caption,
     claim_over_seeds,
+    is_above,
     is_mode_1,
     is_within,
     make_study_report,
@@ -107,7 +108,7 @@ def _finite_steps_table(by_penalty: dict[float, list[Case]], scale: Scale) -> Ta
     rows = tuple(
         (
             Cell(f"{size:g}", size),
-            numbers_cell(cases, _deep, "+.3f"),
+            numbers_cell(cases, _published, "+.3f"),
             numbers_cell(cases, lambda case: _finite_steps(case).rho.mean, "+.3f"),
             numbers_cell(cases, lambda case: _finite_steps(case).rho_gradient.mean, "+.3f"),
         )
@@ -116,9 +117,9 @@ def _finite_steps_table(by_penalty: dict[float, list[Case]], scale: Scale) -> Ta
     words = caption(
         scale,
         [case for cases in by_penalty.values() for case in cases],
-        "Perturbation correlation ρ, over the states whose credit trains a block; true gradient: its control.",
+        "Cosine and perturbation correlation ρ over l = 1..L, as published; true gradient: its control.",
     )
-    heads = ("λ", "deep cosine", "deep ρ", "ρ of the true gradient")
+    heads = ("λ", "cosine, l = 1..L", "ρ, l = 1..L", "ρ of the true gradient")
     return Table("finite", "Finite steps along DFA's credit", heads, rows, words)
 
 
@@ -136,8 +137,12 @@ def _findings(swept: _Swept) -> list[Finding]:
     norms = " → ".join(range_cell([_hidden(case) for case in cases], ".1e").text for cases in dfa.values())
     fa_modes = [is_mode_1(cases) for cases in fa.values()]
     fa_text = ", ".join(f"{words[found]} at λ = {size:g}" for size, found in zip(fa, fa_modes, strict=True))
-    verdicts = [_outcome(cases) for size, cases in dfa.items() if size]
-    judged = "; ".join(f"λ = {size:g}: {verdict_cell(cases, 'three').text}" for size, cases in dfa.items())
+    line = dfa[0.0][0].report.thresholds.frozen_acc_margin_pp
+    judged = "; ".join(
+        f"λ = {size:g}: {margin_cell(cases[0].report.margin).text} pp, {verdict_cell(cases, 'three').text}"
+        for size, cases in dfa.items()
+        if size
+    )
     return [
         Finding(
             "penalty-shrinks-stream",
@@ -159,19 +164,19 @@ def _findings(swept: _Swept) -> list[Finding]:
         ),
         Finding(
             "small-penalty-cosine-small",
-            f"At λ = {_SMALL:g} DFA's deep cosine is still under {small:g}.",
+            f"At λ = {_SMALL:g} DFA's published deep cosine, over l = 1..L, is still under {small:g}.",
             not_(is_large_at_small),
-            f"{_cosine_text(dfa[_SMALL])}; without penalty {_cosine_text(dfa[0.0])}.",
+            f"{_cosine_text(dfa[_SMALL], _published)}; without penalty {_cosine_text(dfa[0.0], _published)}.",
         ),
         Finding(
             "strong-penalty-cosine-large",
             f"At λ = {STRONG:g} it is above {small:g}.",
             is_large,
-            f"{_cosine_text(dfa[STRONG])}.",
+            f"{_cosine_text(dfa[STRONG], _published)}.",
         ),
         Finding(
             "finite-steps-agree",
-            f"Finite steps agree: DFA's deep ρ is under {small:g} either way at λ = {_SMALL:g}, above it at "
+            f"Finite steps agree: DFA's ρ over l = 1..L is under {small:g} either way at λ = {_SMALL:g}, above it at "
             f"{STRONG:g}.",
             all_true(
                 [
@@ -191,30 +196,39 @@ def _findings(swept: _Swept) -> list[Finding]:
         ),
         Finding(
             "dfa-never-trustworthy",
-            "No penalty makes DFA trustworthy.",
-            all_true({"walked_back": True, "trustworthy": False}.get(found) for found in verdicts),
-            f"{judged}.",
+            f"No penalty makes DFA trustworthy: it is in Mode 1, or its margin over frozen blocks is under {line:g}.",
+            all_true(_is_walked_back(cases) for size, cases in dfa.items() if size),
+            f"{judged}. Decided by the margins' 95% intervals.",
+        ),
+        Finding(
+            "first-state-aligned",
+            f"Over the states whose credit trains a block, h_0 included, DFA's cosine is above {small:g} at every λ.",
+            all_true(
+                side_of_line(seed_interval([_deep(case).value for case in cases]), small) for cases in dfa.values()
+            ),
+            "; ".join(f"λ = {size:g}: {_cosine_text(cases, _deep)}" for size, cases in dfa.items()) + ".",
         ),
     ]
 
 
 def _exceeds(cases: Sequence[Case], line: float) -> bool | None:
-    """Whether the mean deep cosine over seeds is above the line, as far as its interval decides."""
-    return side_of_line(seed_interval([_deep(case).value for case in cases]), line)
+    """Whether the mean published deep cosine over seeds is above the line, as far as its interval decides."""
+    return side_of_line(seed_interval([_published(case).value for case in cases]), line)
 
 
-def _cosine_text(cases: Sequence[Case]) -> str:
-    """The deep cosine over seeds with its interval, and its z against random rotations by seed, as text."""
-    ends = seed_interval([_deep(case).value for case in cases])
+def _cosine_text(cases: Sequence[Case], get: Callable[[Case], Number]) -> str:
+    """A cosine over seeds with its interval, as text."""
+    ends = seed_interval([get(case).value for case in cases])
     shown = "" if ends is None else f", 95% interval [{ends[0]:+.3f}, {ends[1]:+.3f}]"
-    scores = ", ".join(case.report.quantities.aggregates.deep_mean_z.short("+.1f") for case in cases)
-    return f"{numbers_cell(cases, _deep, '+.3f').text}{shown}, z {scores}"
+    return f"{numbers_cell(cases, get, '+.3f').text}{shown}"
 
 
-def _outcome(cases: Sequence[Case]) -> str:
-    """The verdict that all seeds share, or `mixed`."""
-    found = {case.report.verdicts["three"].outcome for case in cases}
-    return found.pop() if len(found) == 1 else "mixed"
+def _is_walked_back(cases: Sequence[Case]) -> bool | None:
+    """Whether a method is walked back, where the margin's interval decides: the verdict compares its mean alone."""
+    first = cases[0].report
+    if is_mode_1(cases):
+        return True
+    return not_(is_above(first.margin, first.thresholds.frozen_acc_margin_pp))
 
 
 def _always_smaller(by_penalty: dict[float, list[Case]]) -> bool | None:
@@ -238,7 +252,7 @@ def _decreases(by_penalty: dict[float, list[Case]]) -> bool | None:
 
 
 def _finite_steps(case: Case) -> Functional:
-    return functional_deep(case.functional)
+    return functional_papers(case.functional)
 
 
 def _rho_text(cases: Sequence[Case]) -> str:
@@ -288,7 +302,7 @@ def _figure(swept: _Swept, words: str) -> Figure:
         plot("Hidden norm", "‖h_L‖", _hidden, log=True),
         plot("Reference gradient", "‖g_L‖ @128", _flag("D2"), log=True, D2_floor=t.g_norm_floor),
         plot("Deep cosine", "without exact layers", lambda case: _deep(case).value, log=False),
-        plot("Deep cosine as published", "exact layers counted", _published, log=False),
+        plot("Deep cosine as published", "l = 1..L", lambda case: _published(case).value, log=False),
     )
     return Figure("penalty", "The residual penalty at every size", plots, words, columns=3)
 
@@ -297,8 +311,9 @@ def _flag(name: str) -> Callable[[Case], float | None]:
     return lambda case: case.report.flags[name].value
 
 
-def _published(case: Case) -> float | None:
-    return case.report.quantities.aggregates.deep_mean_papers.value
+def _published(case: Case) -> Number:
+    """The mean cosine over l = 1..L."""
+    return case.report.quantities.aggregates.deep_mean_papers
 
 
 STUDY = PenaltySweep()

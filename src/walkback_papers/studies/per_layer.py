@@ -6,11 +6,12 @@ Claim: FA's alignment rises towards the head; DFA's is in layer 0 alone; an aver
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from walkback.core.configuration import RunConfig
 from walkback.judge.aggregates import Aggregates
+from walkback.judge.number import Number
 from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
@@ -19,7 +20,16 @@ from walkback_papers.plots import BAND, LayerQuantity, layer_cells, layer_values
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
-from walkback_papers.tables import caption, check_fails, kebab, make_study_report, method_label, numbers_cell, unanimous
+from walkback_papers.tables import (
+    caption,
+    check_fails,
+    kebab,
+    make_study_report,
+    mean_without_exact,
+    method_label,
+    numbers_cell,
+    unanimous,
+)
 
 PER_LAYER_METHODS = (*(METHODS[name] for name in ("FA", "DFA", "State Bridge", "Credit Bridge")), *RAW)
 _NORMS: dict[LayerQuantity, str] = {"hidden_norm": "‖h_l‖", "grad_norm_128": "‖g_l‖ @128", "credit_norm": "‖a_l‖"}
@@ -108,7 +118,7 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
             "fa-mean-includes-exact-layer",
             "FA's published mean is raised by the layer where it is exact by construction.",
             unanimous(_is_lifted(case) for case in fa),
-            f"Counting it {_mean_text(fa, 'deep_mean_papers')}, without it {_mean_text(fa, 'deep_mean')}.",
+            f"Over l = 1..L {_mean_text(fa, _published)}, without that layer {_mean_text(fa, _not_exact)}.",
         ),
         Finding(
             "dfa-aligned-only-in-layer-0",
@@ -138,7 +148,7 @@ def _rises(case: Case) -> bool | None:
 
 
 def _is_lifted(case: Case) -> bool | None:
-    counted, without = _aggregates(case).deep_mean_papers, _aggregates(case).deep_mean
+    counted, without = _published(case), _not_exact(case)
     return counted.known > without.known if counted.ok and without.ok else None
 
 
@@ -158,8 +168,16 @@ def _cosines_text(cases: Sequence[Case]) -> str:
     return ", ".join(cell.text for cell in layer_cells([case.report.quantities for case in cases], "cos", "+.2f"))
 
 
-def _mean_text(cases: Sequence[Case], name: str) -> str:
-    return numbers_cell(cases, lambda case: getattr(_aggregates(case), name), "+.3f").text
+def _published(case: Case) -> Number:
+    return _aggregates(case).deep_mean_papers
+
+
+def _not_exact(case: Case) -> Number:
+    return mean_without_exact(case.report.quantities)
+
+
+def _mean_text(cases: Sequence[Case], get: Callable[[Case], Number]) -> str:
+    return numbers_cell(cases, get, "+.3f").text
 
 
 def _aggregates(case: Case) -> Aggregates:
