@@ -50,7 +50,7 @@ def depth(ours, theirs, **given):
         (changed(healthy(), null_haar_std=None), "inconclusive"),
         (healthy(null_std=0.2, cosines=[0.1] * 5), "inconclusive"),
         (healthy(blocks=1, cosines=[0.3, 0.3], site="input"), "stands"),
-        (healthy(blocks=1, cosines=[0.3, 0.3], site="input", labels=["exact", "none"]), "inconclusive"),
+        (healthy(blocks=1, cosines=[0.3, 0.3], site="input", labels=["exact", "none"]), "stands"),
     ],
 )
 def test_outcomes_of_the_alignment_claim(m, shown):

@@ -53,8 +53,6 @@ BY_SAMPLES = (
     "statistics", "claims.depth", "claims.credit", f"verdicts.{CLAIMS_EDITION}", "chain[2]", "checklist[11]", "limits",
 )  # fmt: skip
 """Parts of a card that need, for a single seed, which samples the baseline gets right."""
-_BY_OTHER_TABLES = ("claims", "modes")
-OTHER_TABLES = "cards of format 1 have claims by other tables"
 
 
 def verify_card(
@@ -160,7 +158,7 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
         context,
         claimed=card.get("claimed", CLAIMED),
     ).to_json()
-    unknown = dict.fromkeys(_BY_OTHER_TABLES, OTHER_TABLES) if card["format"] == 1 else {}
+    unknown: dict[str, str] = {}
     # An interval over samples needs the baseline itself, not only its accuracy.
     if evidence is not beside and card["statistics"]["counts"] == "samples":
         headline = ("verdict", "sentence") if card["protocol"] == CLAIMS_EDITION else ()

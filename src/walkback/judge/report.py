@@ -16,6 +16,7 @@ from walkback.judge.depth_claim import depth_facts, judge_depth
 from walkback.judge.editions import CLAIMS_EDITION, EDITIONS, Outcome, Verdict, decide, require_protocol, withheld
 from walkback.judge.evidence import Evidence
 from walkback.judge.failure_modes import Mode, Step, chain, modes
+from walkback.judge.first_edition import first_edition_alignment, first_edition_depth
 from walkback.judge.flag import Flag
 from walkback.judge.headline import CLAIMED, judge_headline
 from walkback.judge.quantities import Quantities, quantities
@@ -122,6 +123,9 @@ def judge(
     )
     alignment = alignment_facts(q, t, frozen, missing)
     claims = {"alignment": judge_alignment(alignment), "depth": judge_depth(depth)}
+    if first_edition:
+        claims["alignment"] = first_edition_alignment(q, flags, t, frozen, missing)
+        claims["depth"] = first_edition_depth(depth.margin, flags["D3"], known, t, frozen)
     claims["credit"] = judge_credit(credit_facts(known, depth, claims["depth"], t, is_exact=alignment.all_exact))
     verdicts = {CLAIMS_EDITION: judge_headline(claims, claimed, grows=flags["D1"].truth is True)}
     verdicts |= {name: decide(name, flags, bool(known.frozen), q.broken, first_edition) for name in EDITIONS}
