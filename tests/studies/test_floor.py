@@ -103,9 +103,10 @@ def test_samples_without_a_gradient_are_counted(tmp_path):
 @pytest.mark.slow
 def test_smoke(smoke):
     study_report = smoke("floor")
-    # Logits grow until the softmax saturates only without a terminal norm.
+    # Logits grow until the softmax saturates only without a terminal norm. How many samples saturate on StudentNet
+    # depends on rounding, which differs between processors.
     invalid = {name for name, count in cells(study_report, "layers", "above: other").items() if count != "0"}
-    assert invalid == {"DFA, no norm", "DFA, StudentNet"}
+    assert {"DFA, no norm"} <= invalid <= {"DFA, no norm", "DFA, StudentNet"}
     assert invalid < {
         name for name, share in cells(study_report, "layers", "samples without gradient").items() if share != "0%"
     }
