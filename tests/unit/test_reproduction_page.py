@@ -16,7 +16,7 @@ from walkback.report.markdown import markdown_escape
 from walkback.training.resolved_run import resolve
 from walkback_papers.published.figure import figures
 from walkback_papers.published.page import page, row_ranges, summary
-from walkback_papers.published.reproduce import Reproduced, reproduce_figures
+from walkback_papers.published.reproduce import OUTCOMES, Reproduced, reproduce_figures
 from walkback_papers.results import Results
 from walkback_papers.run_studies import studies_of
 from walkback_papers.scale import METHODS, PAPER, SMOKE
@@ -72,9 +72,11 @@ def _records(planted_runs: PlantedRuns, method: str) -> list[Path]:
 
 def test_the_counts_in_the_summary_add_up(whole):
     rows = whole.rows
-    total, *parts, fitted, taken, neither = map(int, re.findall(r"\d+", summary(rows)))
+    total, *parts, fitted, taken, neither, distinct, always, ever, rest = map(int, re.findall(r"\d+", summary(rows)))
     assert total == len(rows) == sum(parts)
-    assert parts == [sum(r.outcome == word for r in rows) for word in ("agrees", "differs", "not measured")]
+    assert parts == [sum(r.outcome == word for r in rows) for word in OUTCOMES]
+    assert distinct == always + ever + rest < total
+    assert distinct == len({r.figure.quantity for r in rows})
     agreeing = [r.figure for r in rows if r.outcome == "agrees"]
     assert taken == sum(figure.kind == "setting" for figure in agreeing) > 0
     assert fitted == sum(figure.kind != "setting" and bool(figure.calibration) for figure in agreeing) > 0

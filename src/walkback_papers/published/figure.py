@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from itertools import product
@@ -93,6 +93,12 @@ class PublishedFigure:
     """Variants of the study `sensitivity` that may explain a difference; shown where the figure differs."""
     twin: str = ""
     """The id of the same figure printed for the other batch size."""
+
+    @property
+    def quantity(self) -> FigureQuery:
+        """What it is a figure of. Figures of one quantity are one figure, printed more than once; a printed EP is
+        compared with EP and with EP short and is one figure too."""
+        return replace(self.query, ours=self.query.ours.removesuffix(" short"))
 
     @property
     def word(self) -> str:

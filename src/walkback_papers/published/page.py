@@ -10,10 +10,18 @@ from urllib.parse import quote
 from walkback.report.cells import EMPTY_CELL, counted
 from walkback.report.markdown import Marked, markdown_escape, table_lines
 from walkback_papers.published.agree import RULE
-from walkback_papers.published.figure import REFERENCE_BATCH, SOURCES, PublishedFigure, figures
+from walkback_papers.published.figure import REFERENCE_BATCH, SOURCES, FigureQuery, PublishedFigure, figures
 from walkback_papers.published.finder import NO_RUN
 from walkback_papers.published.parse_number import parse
-from walkback_papers.published.reproduce import OUTCOMES, SENSITIVITY, Part, Reproduced, Reproduction, ReproductionRow
+from walkback_papers.published.reproduce import (
+    OUTCOMES,
+    SENSITIVITY,
+    Part,
+    Reproduced,
+    Reproduction,
+    ReproductionRow,
+    RowOutcome,
+)
 
 _HEADS = ("row", "figure", "published", "ours", "ratio or difference", "outcome", "study")
 NumberedRows = Sequence[tuple[str, ReproductionRow]]
@@ -44,13 +52,20 @@ def _relative(path: Path) -> str:
 
 
 def summary(rows: Sequence[ReproductionRow]) -> str:
-    """One sentence with the number of rows by outcome."""
-    agree, differ, missing = (sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES)
+    """Sentences with the number of rows, and of distinct figures, by outcome."""
+    agree, differ, noisy, missing = (sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES)
     settings, fitted = (_count_agreeing(rows, test) for test in (is_taken_over, is_calibration))
+    by_quantity: dict[FigureQuery, set[RowOutcome]] = {}
+    for row in rows:
+        by_quantity.setdefault(row.figure.quantity, set()).add(row.outcome)
+    found = list(by_quantity.values())
+    always, ever = sum(outcomes == {"agrees"} for outcomes in found), sum("differs" in outcomes for outcomes in found)
     return (
-        f"{counted(len(rows), 'rows')}: {agree} agree, {differ} differ, {missing} not measured. Of those that agree, "
-        f"{fitted} are calibration (the recipe was fitted to them) and {settings} are settings that were taken over; "
-        f"{agree - fitted - settings} are neither."
+        f"{counted(len(rows), 'rows')}: {agree} agree, {differ} differ, {noisy} are too noisy to tell, {missing} not "
+        f"measured. Of those that agree, {fitted} are calibration (the recipe was fitted to them) and {settings} are "
+        f"settings that were taken over; {agree - fitted - settings} are neither. They are {len(found)} distinct "
+        f"figures, some printed more than once: {always} agree in all their rows, {ever} differ in at least one, "
+        f"{len(found) - always - ever} do neither."
     )
 
 

@@ -11,7 +11,7 @@ from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError
 from walkback.judge.number import Number, first_bad
 from walkback.training.resolved_run import resolve
-from walkback_papers.published.agree import FIGURE_KINDS, compare_with_published
+from walkback_papers.published.agree import FIGURE_KINDS, AgreementOutcome, compare_with_published
 from walkback_papers.published.figure import FigureSection, PublishedFigure, sections
 from walkback_papers.published.finder import Finder
 from walkback_papers.published.quantities import QUANTITIES
@@ -20,8 +20,8 @@ from walkback_papers.results import Results
 from walkback_papers.scale import Scale
 from walkback_papers.variants import Variant, variants
 
-RowOutcome = Literal["agrees", "differs", "not measured"]
-OUTCOMES: tuple[RowOutcome, ...] = ("agrees", "differs", "not measured")
+RowOutcome = AgreementOutcome | Literal["not measured"]
+OUTCOMES: tuple[RowOutcome, ...] = ("agrees", "differs", "too noisy to tell", "not measured")
 SENSITIVITY = "sensitivity"
 
 
