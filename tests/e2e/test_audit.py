@@ -147,10 +147,12 @@ def test_a_second_audit_resumes_only_when_asked_and_trains_nothing_again(audited
 
 def test_other_thresholds_decide_and_are_shown(copied, capsys):
     words = ["audit", "--methods", "bp", *SIZES, "--seeds", "1", "2", "--out", str(copied), "--resume", "--quiet"]
-    assert main([*words, "--threshold", "frozen_acc_margin_pp=99"]) == 1
-    shown = capsys.readouterr().out
-    assert "NEEDS WALK-BACK (D3)" in shown
-    assert "walked back: no margin" in shown
+    threshold = ["--threshold", "frozen_acc_margin_pp=99"]
+    assert main([*words, *threshold, "--protocol", "three"]) == 1
+    assert "NEEDS WALK-BACK (D3)" in capsys.readouterr().out
+    # By the claims backprop's own margin says whether depth is needed: a method is not walked back where it is not.
+    assert main([*words, *threshold]) == 2
+    assert "not informative" in capsys.readouterr().out
 
 
 def test_a_stopped_audit_is_unfinished_and_judges_nothing(tmp_path, capsys):

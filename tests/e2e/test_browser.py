@@ -24,7 +24,7 @@ LONG = "dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"
 REPORTS = {
     "trustworthy": ("healthy", SEEDS, "DFA"),
     "walked_back": ("exploded", SEEDS, LONG),
-    "inconclusive": ("noise", Evidence(), "DFA"),
+    "inconclusive": ("no replay", Evidence(), "DFA"),
 }
 AUDITS = {"audit of 2": 2, "audit of 7": 7}
 WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}

@@ -115,7 +115,7 @@ def shrink(model, name, factor):
 
 
 def diagnosed(model, batch, **named):
-    return wb.diagnose(model, [batch], 0.5, 0.4, **named)
+    return wb.diagnose(model, [batch], 0.5, 0.4, protocol="three", **named)
 
 
 @each

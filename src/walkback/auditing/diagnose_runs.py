@@ -177,20 +177,31 @@ def evidence_of(
         frozen_correct={name: correct(*single[name]) for name in shells} if single else None,
         seeds=common,
         test_samples=test_samples,
-        oracles=_oracles(resolved, tuple(common), run_index),
+        oracles=_oracles(resolved, tuple(common), run_index, correct),
     )
 
 
-def _oracles(resolved: ResolvedRun, seeds: Sequence[int], run_index: RunIndex) -> dict[str, OracleAccuracies]:
+def _oracles(
+    resolved: ResolvedRun, seeds: Sequence[int], run_index: RunIndex, correct: Correct
+) -> dict[str, OracleAccuracies]:
     """The accuracies of the oracle controls that are finished for all these seeds, each with its frozen baseline."""
 
-    def accuracies(of: ResolvedRun) -> tuple[float, ...] | None:
-        runs = [run for seed in seeds if (run := run_index.finished(of.with_seed(seed)))]
-        found = tuple(float(run.record["result"]["test_acc"]) for run in runs)
-        return found if seeds and len(found) == len(seeds) else None
+    def finished(of: ResolvedRun) -> list[tuple[store.Run, ResolvedRun]]:
+        made = [of.with_seed(seed) for seed in seeds]
+        return [(run, each) for each in made if (run := run_index.finished(each))]
 
-    return {
-        kind: OracleAccuracies(oracle.method, acc, frozen_acc)
-        for kind, oracle in resolved.oracles.items()
-        if (acc := accuracies(oracle)) and (frozen_acc := accuracies(oracle.frozen_baseline))
-    }
+    def accuracies(runs: Sequence[tuple[store.Run, ResolvedRun]]) -> tuple[float, ...]:
+        return tuple(float(run.record["result"]["test_acc"]) for run, _ in runs)
+
+    def answers(runs: Sequence[tuple[store.Run, ResolvedRun]]) -> tuple[bool, ...]:
+        """Which test samples a single run gets right, for an interval over samples."""
+        return tuple(bool(value) for value in correct(*runs[0])) if len(seeds) == 1 else ()
+
+    found = {}
+    for kind, oracle in resolved.oracles.items():
+        runs, frozen = finished(oracle), finished(oracle.frozen_baseline)
+        if seeds and len(runs) == len(frozen) == len(seeds):
+            found[kind] = OracleAccuracies(
+                oracle.method, accuracies(runs), accuracies(frozen), answers(runs), answers(frozen)
+            )
+    return found

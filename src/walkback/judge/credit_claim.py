@@ -7,14 +7,14 @@ own size. `credit_facts` collects the comparisons, `CREDIT_TABLE` decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from walkback.judge.claim import Claim, claim_row
+from walkback.judge.claim import CHECKPOINT, Claim, claim_row
 from walkback.judge.decision_table import TableRow, always, matching_row
 from walkback.judge.depth_claim import DepthFacts, judge_depth, margin_words
 from walkback.judge.evidence import DIRECTION_ORACLE, EXACT_ORACLE, INPUT_ORACLE, Evidence
-from walkback.judge.statistics import Margin, paired_margin
+from walkback.judge.statistics import Margin, paired_margin, paired_score_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 _BESIDE = {
@@ -110,7 +110,10 @@ CREDIT_TABLE: tuple[TableRow[CreditFacts, Claim], ...] = (
 
 def judge_credit(facts: CreditFacts) -> Claim:
     """The credit claim of a method over its seeds."""
-    return matching_row(CREDIT_TABLE, facts).result(facts)
+    claim = matching_row(CREDIT_TABLE, facts).result(facts)
+    decided = claim.outcome not in ("not_applicable", "not_made", "inconclusive")
+    single = facts.gain is not None and facts.gain.is_of_one_seed
+    return replace(claim, scope=CHECKPOINT) if decided and single else claim
 
 
 def credit_facts(
@@ -119,15 +122,16 @@ def credit_facts(
     """The facts of one method, whose depth claim is `method`."""
     outcomes = {}
     for name, oracle in evidence.oracles.items():
-        margin = paired_margin(oracle.acc, oracle.frozen_acc, t.confidence) if oracle.frozen_acc else None
+        margin = _difference(oracle.acc, oracle.frozen_acc, oracle.correct, oracle.frozen_correct, t)
         outcomes[name] = judge_depth(
             DepthFacts(
                 baseline=margin is not None, margin=margin, gate=depth.gate, line=depth.line, confidence=t.confidence
             )
         ).outcome
     exact = evidence.oracles.get(EXACT_ORACLE)
-    paired = exact is not None and len(exact.acc) == len(evidence.headline_acc)
-    gain = paired_margin(exact.acc, evidence.headline_acc, t.confidence) if paired and exact else None
+    gain = None
+    if exact is not None and len(exact.acc) == len(evidence.headline_acc):
+        gain = _difference(exact.acc, evidence.headline_acc, exact.correct, evidence.correct, t)
     return CreditFacts(
         frozen=depth.frozen,
         is_exact=is_exact,
@@ -137,3 +141,18 @@ def credit_facts(
         line=depth.line,
         confidence=t.confidence,
     )
+
+
+def _difference(
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    our_correct: Sequence[bool],
+    their_correct: Sequence[bool],
+    t: DiagnosticThresholds,
+) -> Margin | None:
+    """Ours minus theirs: paired by seed, or for one seed by sample where correctness was stored."""
+    if not ours or not theirs:
+        return None
+    if len(ours) == 1 and our_correct and their_correct:
+        return paired_score_margin(our_correct, their_correct, t.confidence)
+    return paired_margin(ours, theirs, t.confidence)

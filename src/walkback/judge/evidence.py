@@ -37,6 +37,11 @@ class OracleAccuracies(CardPart):
     """The oracle's training as a user writes it: backprop's own run, for example."""
     acc: AccuracySeeds
     frozen_acc: AccuracySeeds
+    correct: tuple[bool, ...] = ()
+    """Per-sample correctness of a single seed, and that of the frozen baseline, on the same samples."""
+    frozen_correct: tuple[bool, ...] = ()
+
+    JSON_KEYS = ("method", "acc", "frozen_acc")
 
 
 @dataclass(frozen=True)
