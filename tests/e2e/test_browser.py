@@ -24,7 +24,7 @@ LONG = "dfa:scale=unit_error,site=input,penalty=0.01,penalty_reduction=mean"
 REPORTS = {
     "trustworthy": ("healthy", SEEDS, "DFA"),
     "walked_back": ("exploded", SEEDS, LONG),
-    "inconclusive": ("no replay", Evidence(), "DFA"),
+    "inconclusive": ("noise", Evidence(), "DFA"),
 }
 AUDITS = {"audit of 2": 2, "audit of 7": 7}
 WORDS = {"trustworthy": "TRUSTWORTHY", "walked_back": "NEEDS WALK-BACK", "inconclusive": "INCONCLUSIVE"}
@@ -72,10 +72,12 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def reports():
-    return {
-        verdict: judge(ALL[case](), evidence, method_name=name, context={"rerun": [f"walkback diagnose runs/{LONG}"]})
-        for verdict, (case, evidence, name) in REPORTS.items()
-    }
+    context = {"rerun": [f"walkback diagnose runs/{LONG}"]}
+    found = {}
+    for verdict, (case, evidence, name) in REPORTS.items():
+        claimed = ("depth",) if verdict == "inconclusive" else ("alignment", "depth")
+        found[verdict] = judge(ALL[case](), evidence, method_name=name, context=context, claimed=claimed)
+    return found
 
 
 @pytest.fixture(scope="module")
