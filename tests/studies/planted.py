@@ -172,7 +172,7 @@ def _final_measurements(resolved: ResolvedRun, measured: Measured) -> Measuremen
     measurements = (
         measured if isinstance(measured, Measurements) else _fake_measurements(resolved, dict(measured), labels)
     )
-    facts = {"measured_on": "nothing", "files": {}, "labels": labels, "site": resolved.shared_options.site}
+    facts = {"measured_on": "nothing", "files": {}, "labels": labels, "site": resolved.credit_site}
     # Half of all test samples are right: intervals over samples of one seed need this array.
     arrays = {"test_correct": np.tile([0.0, 1.0], 512), **measurements.arrays}
     return Measurements(arrays, {**measurements.facts, **facts})
