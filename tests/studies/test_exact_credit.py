@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_measurements import changed, fake
+from fake_measurements import changed, fake, without_blocks
 from planted import PlantedRuns, cells, holds
 
 from walkback.core.configuration import RunConfig
@@ -185,7 +185,7 @@ def test_seeds_that_differ_leave_a_finding_open(expected_pattern, tmp_path):
     shutil.copytree(expected_pattern, tmp_path, dirs_exist_ok=True)
     planted_runs = PlantedRuns(tmp_path)
     config = SCALE.runs(["bp:site=input"], epochs="short")[0]
-    planted_runs.plant([config], accuracy=0.9, measured={"cosines": 1.0, "groups": 2})
+    planted_runs.plant([config], accuracy=0.9, measured=without_blocks(fake(groups=2, cosines=[1.0] * 5)))
     report = STUDY.report_results(planted_runs.results(), SCALE)
     assert holds(report, "exact-input-no-penalty-fails") is None
     assert cells(report, "short", "three")["BP at input"].endswith("in 1 of 2")
@@ -196,7 +196,8 @@ def test_measurements_of_older_versions_are_shown_as_not_measured(expected_patte
     shutil.copytree(expected_pattern, tmp_path, dirs_exist_ok=True)
     planted_runs = PlantedRuns(tmp_path)
     configs = SCALE.runs(["bp:site=input"], epochs="short")
-    planted_runs.plant(configs, accuracy=0.2, measured={"growth": 4000, "grad": 2e-9, "cosines": 1.0, "groups": 2})
+    older = without_blocks(fake(groups=2, growth=4000, grad=2e-9, cosines=[1.0] * 5))
+    planted_runs.plant(configs, accuracy=0.2, measured=older)
     report = STUDY.report_results(planted_runs.results(), SCALE)
     for head in ("smallest used cosine", "credit ratio", "smallest update cosine"):
         assert cells(report, "short", head)["BP at input"] == "NOT MEASURED"
