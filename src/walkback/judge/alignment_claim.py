@@ -98,7 +98,7 @@ def _not_shown_text(facts: AlignmentFacts) -> str:
     score = (_below(facts, fresh=False) or _below(facts, fresh=True))[0]
     return (
         f"{facts.scores_text}: not above its null by {score.critical:.3g} standard deviations, but a cosine of "
-        f"{facts.small:g} is not excluded either; measure more samples"
+        f"{facts.small:g} is not excluded either; more samples can narrow the null"
     )
 
 
