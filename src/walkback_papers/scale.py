@@ -28,6 +28,12 @@ studied as well.
 RAW = {"dfa:site=input": "DFA raw"}
 """DFA with the raw error, by method text."""
 
+AUDITED_METHODS = (*METHODS.values(), *RAW)
+"""The methods of the primary audit, as command-line text."""
+
+EXACT_AT_INPUT = {"bp:site=input": "BP at input"}
+"""The exact gradient used at each block's input, where the papers' methods use their credit, by method text."""
+
 
 @dataclass(frozen=True)
 class Place:

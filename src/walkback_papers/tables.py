@@ -22,7 +22,7 @@ from walkback.report.cells import Cell
 from walkback.report.study_report import Finding, StudyReport
 from walkback.training.resolved_run import ResolvedRun
 from walkback_papers.results import Case
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import EXACT_AT_INPUT, METHODS, RAW, Scale
 
 PAPERS_FLOOR = detector_alarms.PAPERS_FACTOR * DiagnosticThresholds.g_norm_floor
 """The papers' floor of 1e-7 at batch 1024, converted to batch 128."""
@@ -30,8 +30,8 @@ PAPERS_FLOOR = detector_alarms.PAPERS_FACTOR * DiagnosticThresholds.g_norm_floor
 
 def method_label(method: str) -> str:
     """The name that tables and figures show for a method, given as in its run configuration."""
-    names = {text: name for name, text in METHODS.items()}
-    return names.get(method, RAW.get(method, method))
+    names = {text: name for name, text in METHODS.items()} | RAW | EXACT_AT_INPUT
+    return names.get(method, method)
 
 
 def kebab(name: str) -> str:

@@ -15,7 +15,7 @@ from walkback.judge.number import Number
 from walkback.report.cells import EMPTY_CELL, Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.studies.cross_architecture import by_name
 from walkback_papers.study import Study
 from walkback_papers.tables import caption, make_study_report, mean_without_exact, numbers_cell, range_cell, unanimous
@@ -40,7 +40,7 @@ _SEVERAL = 2.5
 
 class AggregationSpread(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([*METHODS.values(), *RAW])
+        return scale.runs(AUDITED_METHODS)
 
     def judged(self, scale: Scale) -> list[RunConfig]:
         return []

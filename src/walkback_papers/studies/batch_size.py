@@ -16,7 +16,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import CellGrid, Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.studies.cross_architecture import NETWORKS, by_name, runs_at
 from walkback_papers.study import Study
 from walkback_papers.tables import caption, check_cell, make_study_report, range_cell
@@ -73,7 +73,7 @@ _NOTES = (
 
 
 def _audit(scale: Scale) -> list[RunConfig]:
-    return scale.runs([*METHODS.values(), *RAW])
+    return scale.runs(AUDITED_METHODS)
 
 
 def norm_in(case: Case, batch: int) -> float | None:

@@ -22,6 +22,7 @@ from walkback_papers.studies import (
     cifar100,
     credit_scale,
     depth_sweep,
+    exact_credit,
     functional_metrics,
     penalty_sweep,
     representative,
@@ -32,6 +33,7 @@ from walkback_papers.tables import all_true, make_study_report
 
 _SOURCES = (
     batch_size, sensitivity, penalty_sweep, depth_sweep, cifar100, representative, credit_scale, functional_metrics,
+    exact_credit,
 )  # fmt: skip
 """Studies that have every judged run of the others too."""
 _HEADS = ("rule", "runs", "fail D3", "both", "D3 alone", "Mode 1 alone", "neither")
@@ -42,7 +44,9 @@ Found = tuple[bool | None, bool | None]
 class Complementarity(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         configs = [config for source in _SOURCES for config in source.STUDY.judged(scale)]
-        return list({resolve(config).name: config for config in configs}.values())
+        by_name = {(resolved := resolve(config)).name: (config, resolved) for config in configs}
+        # Oracle controls are judged beside a method, and are no methods themselves.
+        return [config for config, resolved in by_name.values() if resolved.shared_options.credit == "own"]
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
@@ -52,8 +56,9 @@ class Complementarity(Study):
         every = [found for each in by_rule.values() for found in each]
         rows = tuple(_row(name, found) for name, found in {**dict(sorted(by_rule.items())), "all": every}.items())
         note = (
-            f"Every judged run of the studies once ({len(cases)}), whatever its network, data, penalty and depth; one "
-            "row for each rule. Mode 1: D1 and D2 fail. Runs of one rule are not independent of each other. "
+            f"Every judged run of the studies once ({len(cases)}), whatever its network, data, penalty and depth, "
+            "oracle controls left out; one row for each rule. Mode 1: D1 and D2 fail. Runs of one rule are not "
+            "independent of each other. "
             f"Scale: {scale.name}."
         )
         return make_study_report(

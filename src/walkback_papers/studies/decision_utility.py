@@ -14,7 +14,7 @@ from walkback.judge.threshold_sweep import STRATEGIES, strategies
 from walkback.report.cells import Cell
 from walkback.report.study_report import CellGrid, Figure, Finding, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.studies.cross_architecture import by_name, runs_at
 from walkback_papers.study import Study
 from walkback_papers.tables import caption, combined_finding, make_study_report, mean_cell, not_, unanimous
@@ -59,7 +59,7 @@ class DecisionUtility(Study):
 
 
 def _primary(scale: Scale) -> list[RunConfig]:
-    return scale.runs([*METHODS.values(), *RAW])
+    return scale.runs(AUDITED_METHODS)
 
 
 def _worst(cases: Sequence[Case], strategy: str) -> Outcome:

@@ -19,7 +19,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import EMPTY_CELL, Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.studies.cross_architecture import by_name, runs_at
 from walkback_papers.study import Study
 from walkback_papers.tables import caption, make_study_report, numbers_cell, range_cell
@@ -140,7 +140,7 @@ class Samples:
 
 
 def _audit(scale: Scale) -> list[RunConfig]:
-    return scale.runs([*METHODS.values(), *RAW])
+    return scale.runs(AUDITED_METHODS)
 
 
 def _samples(cases: Sequence[Case]) -> Samples:

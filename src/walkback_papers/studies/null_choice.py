@@ -17,8 +17,7 @@ from walkback.judge.statistics import Margin, paired_margin
 from walkback.report.cells import Cell
 from walkback.report.study_report import CellGrid, Figure, Finding, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import Scale
-from walkback_papers.studies.primary_audit import STUDY as AUDIT
+from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
     all_true,
@@ -38,7 +37,7 @@ Judged = Mapping[str, Mapping[str, Sequence[DiagnosticReport]]]
 
 class NullChoice(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return AUDIT.runs(scale)
+        return scale.runs(AUDITED_METHODS)
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         methods = results.by_method(self.runs(scale))

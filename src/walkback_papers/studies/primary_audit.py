@@ -14,7 +14,7 @@ from walkback.judge.number import Number
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import AUDITED_METHODS, EXACT_AT_INPUT, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
     caption,
@@ -41,7 +41,7 @@ AUDIT_NOTE = (
 
 class PrimaryAudit(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([*METHODS.values(), *RAW])
+        return scale.runs([*AUDITED_METHODS, *EXACT_AT_INPUT])
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         methods = results.by_method(self.runs(scale))
@@ -109,6 +109,13 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
             name, is_walked_back = method_label(method), verdict.startswith("walked back")
             claim = f"{name} is walked back, as published."
             findings.append(Finding(f"{kebab(name)}-walked-back", claim, is_walked_back, f"Verdict: {verdict}."))
+        elif method in EXACT_AT_INPUT:
+            claim = (
+                "Exact credit at each block's input is walked back as well: without a penalty, a failure of D1 to D3 "
+                "at that site cannot be attributed to the quality of the credit."
+            )
+            is_walked_back = verdict.startswith("walked back")
+            findings.append(Finding("exact-input-walked-back", claim, is_walked_back, f"Verdict: {verdict}."))
     return findings
 
 

@@ -16,7 +16,7 @@ from walkback.judge.threshold_sweep import FIELDS, ThresholdSweep, sweep_thresho
 from walkback.report.cells import EMPTY_CELL, Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
-from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import caption, make_study_report, method_label, range_cell
 
@@ -60,7 +60,7 @@ class _Swept:
 
 class ThresholdSensitivity(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
-        return scale.runs([*METHODS.values(), *RAW])
+        return scale.runs(AUDITED_METHODS)
 
     def report_results(self, results: Results, scale: Scale) -> StudyReport:
         cases = results.cases(self.runs(scale))
