@@ -254,7 +254,7 @@ def caption(scale: Scale, cases: Sequence[Case], extra: str = "") -> str:
     """What every caption states: network, data, training settings, n and ddof; then `extra`."""
     configs = [case.resolved.config for case in cases]
     seeds = sorted({config.seed for config in configs})
-    places = list(dict.fromkeys(_place(case.resolved) for case in cases))
+    places = list(dict.fromkeys(place_text(case.resolved) for case in cases))
     first = configs[0]
     settings = f"{_epochs(cases)}, batch {first.batch}, AdamW lr {first.lr:g}, decay {first.weight_decay:g}, cosine"
     augment = f", {first.augment}" if first.augment != "none" else ""
@@ -276,7 +276,7 @@ def _epochs(cases: Sequence[Case]) -> str:
     return f"{most} epochs ({exceptions})" if exceptions else f"{most} epochs"
 
 
-def _place(resolved: ResolvedRun) -> str:
+def place_text(resolved: ResolvedRun) -> str:
     """Network and data set, with the settings that differ from their defaults."""
     sizes = {
         name: value for name, value in changed_settings(resolved.net).items() if name not in ("input_shape", "classes")
