@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +153,9 @@ def _draw_plot(plot: Plot, styles: Mapping[str, LineStyle], axes: _Axes) -> None
     if plot.x_log and any(drawn):
         axes.set_xscale("log")
         _plain_powers(axes.xaxis)
+    elif _all_whole(x for series in plot.series for x in series.x):
+        # Layers, blocks and epochs have no halves.
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if plot.y_log and any(drawn):
         axes.set_yscale("log")
         _plain_powers(axes.yaxis)
@@ -162,6 +165,10 @@ def _draw_plot(plot: Plot, styles: Mapping[str, LineStyle], axes: _Axes) -> None
     axes.set_title(plot.title)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
+
+
+def _all_whole(values: Iterable[float]) -> bool:
+    return all(math.isfinite(value) and value == int(value) for value in values)
 
 
 def _plain_powers(axis: Any) -> None:
