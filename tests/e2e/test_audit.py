@@ -149,7 +149,9 @@ def test_other_thresholds_decide_and_are_shown(copied, capsys):
     words = ["audit", "--methods", "bp", *SIZES, "--seeds", "1", "2", "--out", str(copied), "--resume", "--quiet"]
     threshold = ["--threshold", "frozen_acc_margin_pp=99"]
     assert main([*words, *threshold, "--protocol", "three"]) == 1
-    assert "NEEDS WALK-BACK (D3)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.startswith("✗")
+    assert "edition three: D3" in printed
     # By the claims backprop's own margin says whether depth is needed: a method is not walked back where it is not.
     assert main([*words, *threshold]) == 2
     assert "not informative" in capsys.readouterr().out

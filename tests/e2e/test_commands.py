@@ -424,15 +424,18 @@ def test_the_demo_shows_every_method_beside_its_frozen_baseline(tmp_path):
     done = call("demo", "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     found = rows(done.stdout)
-    assert len(found) == 8
+    oracles = {row["method"] for row in found if "credit=exact" in row["method"]}
+    assert len(found) == 8 + len(oracles)
     assert all(row["status"] == "done" for row in found)
     accuracy = {row["method"]: row["test_acc"] for row in found}
     assert accuracy["bp"] > 0.9
     assert accuracy["bp"] > accuracy["bp:shell=bp"]
     again = call("demo", cwd=tmp_path)
     assert again.returncode == 0
-    assert "8 finished runs skipped" in again.stderr
-    assert f"{accuracy['bp']:.3f}" in again.stdout
+    assert f"{len(found)} finished runs skipped" in again.stderr
+    assert f"{100 * accuracy['bp']:.1f} %" in again.stdout
+    full = call("demo", "--full", "--quiet", cwd=tmp_path)
+    assert f"{accuracy['bp']:.3f}" in full.stdout
 
 
 class TestImports:

@@ -16,6 +16,7 @@ from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
 from walkback.report.overview import overview_text
+from walkback.report.verdict_lines import verdict_lines
 from walkback.runs.train_runs import (
     ProgressListener,
     Result,
@@ -47,10 +48,20 @@ class Audit:
         return self.out / f"{OVERVIEW}.html"
 
     def __str__(self) -> str:
+        """A line for each method, verdict first, and the reasons."""
+        return self._unfinished if self.table is None else "\n".join(verdict_lines(self.table))
+
+    @property
+    def full_text(self) -> str:
+        """The overview as text: every column of the page's table."""
         if self.table is None:
-            unfinished = sum(result.status != "done" for result in self.results)
-            return f"{unfinished} of {len(self.results)} runs are unfinished; nothing is judged before all are done."
+            return self._unfinished
         return overview_text([card for row in self.table.rows for card in row.cards])
+
+    @property
+    def _unfinished(self) -> str:
+        unfinished = sum(result.status != "done" for result in self.results)
+        return f"{unfinished} of {len(self.results)} runs are unfinished; nothing is judged before all are done."
 
 
 def run_audit(

@@ -17,6 +17,7 @@ import json
 import sys
 
 from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, parse_thresholds
+from walkback.cli.print_audit import add_printing_arguments, print_audit
 from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, run_settings
 from walkback.core.errors import EXIT_UNFINISHED
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="oracle controls to train: none; exact credit (O1); also at the input (O2) and by direction (O3)",
     )
     add_run_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the overview as one JSON object")
+    add_printing_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if result.table is None:
         print(f"walkback: {result} Run the same command with --resume to continue.", file=sys.stderr)
         return EXIT_UNFINISHED
-    print(json.dumps(result.table.to_json(), allow_nan=False) if args.json else result)
-    if not args.json:
-        print(f"Report: {result.page}")
+    if args.json:
+        print(json.dumps(result.table.to_json(), allow_nan=False))
+    else:
+        print_audit(result, args.full)
     return VERDICT_EXIT_CODES[result.table.verdict]
