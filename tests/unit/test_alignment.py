@@ -11,7 +11,7 @@ from torch import nn
 
 import tiny
 import walkback as wb
-from walkback.judge.alignment_claim import fresh_critical
+from walkback.judge.alignment_facts import fresh_critical
 from walkback.judge.report import judge
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.inputs import regroup

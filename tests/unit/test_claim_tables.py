@@ -10,13 +10,8 @@ from fake_measurements import changed, exploded, fake, healthy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walkback.judge.alignment_claim import (
-    ALIGNMENT_TABLE,
-    AlignmentFacts,
-    NullScore,
-    alignment_of_seeds,
-    judge_alignment,
-)
+from walkback.judge.alignment_claim import ALIGNMENT_TABLE, alignment_of_seeds, judge_alignment
+from walkback.judge.alignment_facts import AlignmentFacts, NullScore
 from walkback.judge.claim import CHECKPOINT, Claim, ClaimOutcome
 from walkback.judge.credit_claim import CREDIT_TABLE, CreditFacts, judge_credit
 from walkback.judge.decision_table import matching_row
@@ -56,6 +51,8 @@ ALIGNMENT_ROWS = {
     "not shown, fresh": (replace(ALIGNED, scores=(score(30.0), score(0.0, 0.3, "fresh"))), "inconclusive"),
     "blocks": (replace(ALIGNED, failing_blocks=(0, 2)), "walked back: not in blocks 0, 2"),
     "update": (replace(ALIGNED, failing_updates=(1,)), "walked back: update of block 1"),
+    "blocks not shown": (replace(ALIGNED, unsure_blocks=(0, 2)), "inconclusive"),
+    "update not shown": (replace(ALIGNED, unsure_updates=(1,)), "inconclusive"),
     "small": (replace(ALIGNED, cosine=0.04), "detectable, small"),
     "stands": (ALIGNED, "stands"),
 }
@@ -144,6 +141,8 @@ alignment_facts = st.builds(
     skip_path=texts,
     failing_blocks=blocks,
     failing_updates=blocks,
+    unsure_blocks=blocks,
+    unsure_updates=blocks,
 )
 depth_facts = st.builds(
     DepthFacts,

@@ -67,6 +67,35 @@ def test_an_alignment_exactly_at_a_threshold_reaches_it():
         assert report.rejudge(replace(report.thresholds, **{name: above})).claims["alignment"].outcome != "stands"
 
 
+def with_first_block(used: float, update: float, width: float):
+    """Healthy measurements, but block 0 with these cosines; `width` is that of both nulls."""
+    m = healthy()
+    used_cos, stds = m.arrays["used_cos"].copy(), m.arrays["null_used_std"].copy()
+    used_cos[0] += used - used_cos[0].mean()
+    stds[0] = width
+    update_cos = np.full((4, 8), 0.3)
+    update_cos[0] = update
+    draws = np.tile([-1.0, 1.0], (4, 10)) * 0.01
+    draws[0] *= width / 0.01
+    return changed(m, used_cos=used_cos, null_used_std=stds, update_cos=update_cos, null_update=draws)
+
+
+@pytest.mark.parametrize(
+    ("used", "update", "width", "shown"),
+    [
+        (0.3, 0.3, 0.01, "stands"),
+        # Not above its null, and everything from 0.05 on excluded; then not excluded.
+        (0.0, 0.3, 0.01, "walked back: not in block 0"),
+        (0.1, 0.3, 0.05, "inconclusive"),
+        (0.3, 0.0, 0.01, "walked back: update of block 0"),
+        (0.3, 0.1, 0.05, "inconclusive"),
+        (0.3, -0.5, 0.05, "walked back: update of block 0"),
+    ],
+)
+def test_a_block_walks_the_claim_back_only_where_its_alignment_is_shown_to_be_small(used, update, width, shown):
+    assert alignment(with_first_block(used, update, width)).shown == shown
+
+
 def test_noise_outside_the_judged_layers_does_not_affect_the_claim():
     m = healthy(replay_cos=[0.1, 1, 1, 1, 1])
     assert alignment(m).outcome == "stands"

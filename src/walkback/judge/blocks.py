@@ -56,6 +56,8 @@ class Block(CardPart):
     """Mean cosine of the block's parameter gradient with that of the mean loss, over groups."""
     update_z: Number
     """The same in standard deviations of rotated or freshly drawn credits."""
+    update_null_std: Number
+    """That standard deviation, of the first group's cosine."""
     accuracy_skipped: Number
     """Accuracy with this block skipped, and with it reset to its initial parameters."""
     accuracy_reset: Number
@@ -67,7 +69,7 @@ class Block(CardPart):
     """Accuracy of a linear probe after this block, and of the same on the untrained network."""
     probe_initial: Number
 
-    JSON_LATER = ("used_p",)
+    JSON_LATER = ("used_p", "update_null_std")
 
 
 def blocks_of(m: Measurements, t: DiagnosticThresholds) -> tuple[Block, ...]:
@@ -83,6 +85,7 @@ def _block(m: Measurements, index: int, matters: bool | None, t: DiagnosticThres
     used = _used(m, index, direction_of(m, index + 1, t))
     stds = m.get("null_used_std")
     used_z = score(used, None if stds is None else float(stds[index]))
+    update_z, update_null_std = _update_null(m, index)
     return Block(
         index=index,
         used_cos=used,
@@ -91,7 +94,8 @@ def _block(m: Measurements, index: int, matters: bool | None, t: DiagnosticThres
         is_exact=is_exact_block(m, index),
         credit_ratio=_middle(m.get("credit_ratio"), index),
         update_cos=_mean(m.get("update_cos"), index, NO_UPDATE),
-        update_z=_update_z(m, index),
+        update_z=update_z,
+        update_null_std=update_null_std,
         accuracy_skipped=_mean(m.get("lesion_skip"), index, "no lesion was measured"),
         accuracy_reset=_mean(m.get("lesion_reset"), index, "the initial parameters are not known"),
         matters=matters,
@@ -142,18 +146,18 @@ def _middle(values: Array | None, index: int) -> Number:
     return Number.of(float(np.median(known)), f"90% of samples from {low:.3g} to {high:.3g}")
 
 
-def _update_z(m: Measurements, index: int) -> Number:
-    """z of the first group's update_cos over its null, whose mean and spread are estimated from the draws."""
+def _update_null(m: Measurements, index: int) -> tuple[Number, Number]:
+    """z of the first group's update_cos over its null, and the null's spread; both are estimated from the draws."""
     made, null = m.get("update_cos"), m.get("null_update")
     if made is None or not np.isfinite(made[index]).any():
-        return Number.missing(NO_UPDATE)
+        return (Number.missing(NO_UPDATE),) * 2
     if null is None:
-        return Number.missing("the null was not measured")
+        return (Number.missing("the null was not measured"),) * 2
     draws = null[index][np.isfinite(null[index])]
     if draws.size < 2:
-        return Number.invalid("the null has no width")
+        return (Number.invalid("the null has no width"),) * 2
     std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
-    return score(Number.of(float(made[index][0] - draws.mean())), std)
+    return score(Number.of(float(made[index][0] - draws.mean())), std), Number.of(std)
 
 
 def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from walkback.judge import student_t
-from walkback.judge.alignment_claim import MIN_FRESH_DRAWS, fresh_critical
+from walkback.judge.alignment_facts import MIN_FRESH_DRAWS, fresh_critical
 from walkback.judge.claim import Claim
 from walkback.judge.evidence import Evidence
 from walkback.judge.flag import Flag

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from walkback.core.measurements import FIRST_EDITION, Measurements
-from walkback.judge.alignment_claim import alignment_facts, judge_alignment
+from walkback.judge.alignment_claim import judge_alignment
+from walkback.judge.alignment_facts import alignment_facts
 from walkback.judge.check import run_checks
 from walkback.judge.claim import Claim
 from walkback.judge.credit_claim import credit_facts, judge_credit
