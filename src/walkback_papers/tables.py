@@ -296,8 +296,8 @@ def make_study_report(
 ) -> StudyReport:
     """A study report with its facts, runs and commands filled in; `parts` are `tables` and `figures`."""
     # All runs of the study, baselines included: the frozen baselines behind a margin are not in `cases`.
-    runs = tuple(cases[0].results.run_index.names())
-    facts = (f"Scale {scale.name}: {scale.words}.", f"{len(runs)} runs, baselines included.")
+    runs = tuple(cases[0].results.run_index.names()) if cases else ()
+    facts = (f"Scale {scale.name}: {scale.words}.", *([f"{len(runs)} runs, baselines included."] if runs else []))
     command = f"walkback study {name} --scale {scale.name}"
     commands = (
         f"{command} --out again  # trains and measures its runs again and writes the pages",
