@@ -13,6 +13,7 @@ from walkback.judge import detector_alarms
 from walkback.judge.alignment_claim import alignment_of_seeds
 from walkback.judge.audit_table import worst_outcome
 from walkback.judge.claim import Claim
+from walkback.judge.depth_claim import depth_of_seeds
 from walkback.judge.number import Number, first_bad
 from walkback.judge.quantities import Quantities
 from walkback.judge.report import DiagnosticReport
@@ -189,9 +190,9 @@ def margin_cell(margin: Margin | None, reason: str = "") -> Cell:
 
 
 def claim_over_seeds(cases: Sequence[Case], name: str) -> Claim:
-    """A claim over seeds: alignment must stand in every seed; the depth claim on each card covers all seeds."""
+    """A claim over seeds, from the card of each."""
     found = [case.report.claims[name] for case in cases]
-    return alignment_of_seeds(found) if name == "alignment" else found[0]
+    return alignment_of_seeds(found) if name == "alignment" else depth_of_seeds(found)
 
 
 def depth_fails(cases: Sequence[Case]) -> bool | None:
