@@ -182,8 +182,11 @@ def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None
 
 
 def _unused_runs(studies: Mapping[str, Study], scale: Scale, target: Path) -> tuple[str, ...]:
+    folder = target / RUNS_FOLDER
+    if not folder.is_dir():  # Studies without runs.
+        return ()
     known = {
         resolved.name
         for resolved in run_studies.runs_of_studies([*run_studies.all_studies().values(), *studies.values()], scale)
     }
-    return tuple(path.name for path in store.find_runs(target / RUNS_FOLDER) if path.name not in known)
+    return tuple(path.name for path in store.find_runs(folder) if path.name not in known)
