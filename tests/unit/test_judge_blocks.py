@@ -50,7 +50,8 @@ def test_used_cos_is_a_mean_over_known_samples_in_widths_of_its_null():
 
 def test_update_cos_is_compared_with_the_draws_of_its_null():
     depth, _, groups = sizes()
-    made = np.full((depth, groups), 0.8)
+    # The mean over groups is judged, whatever the first group has.
+    made = np.full((depth, groups), 0.8) + np.linspace(-0.1, 0.1, groups)
     null = np.tile(np.linspace(-0.2, 0.2, 20), (depth, 1))
     (first, *_) = blocks(update_cos=made, null_update=null)
     assert first.update_cos.known == pytest.approx(0.8)

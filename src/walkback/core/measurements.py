@@ -99,7 +99,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "update_cos_full": ("block", "group"),
     "update_cos_stem": ("group",),
     "update_cos_leaf": ("updated", "group"),
-    # update_cos of the first group under rotated or freshly drawn credits.
+    # update_cos under rotated or freshly drawn credits, the same in every group: mean over groups.
     "null_update": ("block", "draw"),
     # Check of the reference by finite differences: the error relative to |g|, what rounding alone explains of it, the
     # slope along the gradient, and the inner product that it should equal.

@@ -143,7 +143,7 @@ def _middle(values: Array | None, index: int) -> Number:
 
 
 def _update_z(m: Measurements, index: int) -> Number:
-    """z of the first group's update_cos over its null, whose mean and spread are estimated from the draws."""
+    """z of update_cos over its null, whose mean and spread are estimated from the draws; both are means over groups."""
     made, null = m.get("update_cos"), m.get("null_update")
     if made is None or not np.isfinite(made[index]).any():
         return Number.missing(NO_UPDATE)
@@ -153,7 +153,7 @@ def _update_z(m: Measurements, index: int) -> Number:
     if draws.size < 2:
         return Number.invalid("the null has no width")
     std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
-    return score(Number.of(float(made[index][0] - draws.mean())), std)
+    return score(Number.of(float(np.nanmean(made[index]) - draws.mean())), std)
 
 
 def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:
