@@ -16,7 +16,14 @@ from walkback.core.measurements import Array
 from walkback.core.random_streams import stream_seed
 from walkback.judge import student_t
 from walkback.judge.score_tests import PairedScoreTest, ScoreTest, UnpairedScoreTest
-from walkback.judge.statistics import POWER, detectable_margin, exact_lower_bound, mean_interval, paired_margin
+from walkback.judge.statistics import (
+    POWER,
+    detectable_margin,
+    exact_interval,
+    exact_lower_bound,
+    mean_interval,
+    paired_margin,
+)
 
 COVERAGE_DRAWS = 10_000
 _LEVEL, _ONE_SIDED = 0.95, 0.975
@@ -54,13 +61,20 @@ class CoverageRow:
     @property
     def coverage_interval(self) -> tuple[float, float]:
         """The exact 95% binomial interval of the coverage: the error of the simulation."""
-        missed = self.draws - self.hits
-        return exact_lower_bound(self.hits, self.draws), 1 - exact_lower_bound(missed, self.draws)
+        return exact_interval(self.hits, self.draws)
 
     @property
     def passes(self) -> bool | None:
         """Whether the coverage is as required; None where nothing is."""
         return None if self.required is None else self.required[0] <= self.coverage <= self.required[1]
+
+    @property
+    def is_as_required(self) -> bool | None:
+        """The same with the error of the simulation: None where it does not decide, or where nothing is required."""
+        if self.required is None or self.passes:
+            return self.passes
+        low, high = self.coverage_interval
+        return False if high < self.required[0] or low > self.required[1] else None
 
 
 def coverage_rows(draws: int = COVERAGE_DRAWS, seed: int = 0) -> tuple[CoverageRow, ...]:

@@ -26,6 +26,7 @@ from walkback.runs.provenance import without_paths
 from walkback.runs.train_runs import TrainOptions
 from walkback.training.resolved_run import resolve
 from walkback_papers import run_studies
+from walkback_papers.perform_experiments import missing_of_studies
 from walkback_papers.run_studies import RUNS_FOLDER
 from walkback_papers.scale import Scale
 from walkback_papers.study import Study
@@ -52,7 +53,8 @@ class Published:
 def publish(
     studies: Mapping[str, Study], scale: Scale, out: Path, target: Path, bits: int = BITS, processes: int = 1
 ) -> Published:
-    """Copy the runs that these studies need from `out` to `target`, rounded to `bits`, and write the reports there.
+    """Copy the runs that these studies need from `out` to `target`, rounded to `bits`, and the results of their
+    experiments, and write the reports there.
 
     Everything is checked before anything is written. Files in `target` that are already equal are not touched.
     """
@@ -64,6 +66,9 @@ def publish(
         if files := _changed_files(out / RUNS_FOLDER / name, target / RUNS_FOLDER / name, bits):
             changed[name] = files
     _refuse_stale_pages(studies, scale, target, changed)
+    for name, study in studies.items():
+        for experiment in study.experiments(scale):
+            experiment.copy(out / name, target / name)
     for name, files in changed.items():
         _copy(out / RUNS_FOLDER / name, target / RUNS_FOLDER / name, files, bits)
     study_reports = run_studies.write_reports(studies, scale, target, processes)
@@ -86,6 +91,12 @@ def _refuse_unfinished(studies: Mapping[str, Study], scale: Scale, out: Path, co
             path = out / RUNS_FOLDER / resolve(config).name
             if not all((path / epoch_file(epoch)).is_file() for epoch in epochs):
                 incomplete.add(path.name)
+    if missing := missing_of_studies(studies, scale, out):
+        name, experiment = missing[0]
+        raise InputError(
+            f"{counted(len(missing), 'experiments')} in {out} have no result; the first is {experiment.name} of {name}."
+            " The same command without --publish makes them. Nothing was written."
+        )
     if incomplete:
         raise InputError(
             f"{len(incomplete)} of {counted(count, 'runs')} in {out / RUNS_FOLDER} are not trained and measured; the "
@@ -171,8 +182,11 @@ def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None
 
 
 def _unused_runs(studies: Mapping[str, Study], scale: Scale, target: Path) -> tuple[str, ...]:
+    folder = target / RUNS_FOLDER
+    if not folder.is_dir():  # Studies without runs.
+        return ()
     known = {
         resolved.name
         for resolved in run_studies.runs_of_studies([*run_studies.all_studies().values(), *studies.values()], scale)
     }
-    return tuple(path.name for path in store.find_runs(target / RUNS_FOLDER) if path.name not in known)
+    return tuple(path.name for path in store.find_runs(folder) if path.name not in known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from walkback.runs import store
 from walkback.runs.measurement_files import ANSWERS, FUNCTIONAL, epoch_file
 from walkback.runs.run_index import RunIndex
 from walkback.training.resolved_run import ResolvedRun, resolve
+from walkback_papers.experiments import Experiment
 
 TRAIN_AGAIN = "Move that folder away and run the study again: it trains the run anew and measures it."
 
@@ -88,17 +89,29 @@ class Case:
 
 
 class Results:
-    """The stored results in one folder of runs."""
+    """The stored results in one folder of runs, and those of a study's experiments in the study's folder."""
 
-    def __init__(self, folder: Path, judge_options: JudgeOptions | None = None, run_index: RunIndex | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        judge_options: JudgeOptions | None = None,
+        run_index: RunIndex | None = None,
+        study_folder: Path | None = None,
+    ):
         self.folder = folder
+        self.study_folder = study_folder or folder
         self.judge_options = judge_options or JudgeOptions()
         self.run_index = run_index or RunIndex(folder, without=(store.MODEL, store.RULE))
         self._cases: dict[str, Case] = {}
 
-    def limited_to(self, names: Collection[str]) -> Results:
-        """A view restricted to these runs: a study's report must not depend on other runs in the folder."""
-        return Results(self.folder, self.judge_options, self.run_index.limited_to(names))
+    def limited_to(self, names: Collection[str], study_folder: Path | None = None) -> Results:
+        """A view restricted to these runs, and to the experiments stored in the study's folder: a study's report must
+        not depend on other runs."""
+        return Results(self.folder, self.judge_options, self.run_index.limited_to(names), study_folder)
+
+    def of_experiment(self, experiment: Experiment) -> Mapping[str, Any]:
+        """The stored result of an experiment of the study."""
+        return experiment.load(self.study_folder)
 
     def case(self, config: RunConfig) -> Case:
         """The finished run of this configuration."""

@@ -39,6 +39,7 @@ from walkback.runs.train_runs import (
 from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.resolved_run import ResolvedRun, resolve
 from walkback_papers import STUDIES
+from walkback_papers.perform_experiments import perform_experiments
 from walkback_papers.results import TRAIN_AGAIN, Results
 from walkback_papers.scale import Scale, scale_of
 from walkback_papers.study import Study
@@ -55,7 +56,7 @@ class StudiesResult:
     study_reports: tuple[StudyReport, ...]
     """Empty while a run is unfinished."""
     unmeasured: int = 0
-    """Number of measurements that the time limit left undone."""
+    """Number of measurements and experiments that the time limit left undone."""
 
     @property
     def unfinished(self) -> int:
@@ -145,11 +146,18 @@ def run_studies(
     options: TrainOptions,
     listener: ProgressListener,
     run_completer: RunCompleter = complete_runs,
+    processes: int = 1,
 ) -> StudiesResult:
-    """Run studies below `options.out`: train, measure and, once every run is complete, write the reports."""
+    """Run studies below `options.out`: train, measure and, once everything is complete, write the reports.
+
+    Experiments are performed in up to `processes` processes, runs as `run_completer` does.
+    """
+    deadline = Deadline(options.max_seconds)
     status = run_completer(studies, scale, options, listener)
-    study_reports = write_reports(studies, scale, options.out) if status.is_done else ()
-    return StudiesResult(status.results, study_reports, status.unmeasured)
+    left = options if options.max_seconds is None else replace(options, max_seconds=deadline.left)
+    missing = perform_experiments(studies, scale, left, listener, processes)
+    study_reports = write_reports(studies, scale, options.out) if status.is_done and not missing else ()
+    return StudiesResult(status.results, study_reports, status.unmeasured + missing)
 
 
 def run_named_studies(
@@ -236,7 +244,7 @@ def write_reports(studies: Mapping[str, Study], scale: Scale, out: Path, process
     study_reports = []
     for name, study in studies.items():
         own = {resolved.name for resolved in runs_of_studies([study], scale)}
-        study_report = study.report_results(results.limited_to(own), scale)
+        study_report = study.report_results(results.limited_to(own, out / name), scale)
         save_study_report(study_report, out / name)
         study_reports.append(study_report)
     return tuple(study_reports)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from walkback.core.configuration import RunConfig
 from walkback.report.study_report import StudyReport
+from walkback_papers.experiments import Experiment
 from walkback_papers.results import Results
 from walkback_papers.scale import Scale
 
@@ -31,6 +32,10 @@ class Study(ABC):
 
     def functional(self, scale: Scale) -> list[RunConfig]:
         """The runs whose finite-step metrics it needs."""
+        return []
+
+    def experiments(self, scale: Scale) -> list[Experiment]:
+        """What it measures besides runs; `results.of_experiment` gives each stored result."""
         return []
 
     @abstractmethod

@@ -13,6 +13,7 @@ from walkback.judge import detector_alarms
 from walkback.judge.alignment_claim import alignment_of_seeds
 from walkback.judge.audit_table import worst_outcome
 from walkback.judge.claim import Claim
+from walkback.judge.depth_claim import depth_of_seeds
 from walkback.judge.number import Number, first_bad
 from walkback.judge.quantities import Quantities
 from walkback.judge.report import DiagnosticReport
@@ -189,9 +190,9 @@ def margin_cell(margin: Margin | None, reason: str = "") -> Cell:
 
 
 def claim_over_seeds(cases: Sequence[Case], name: str) -> Claim:
-    """A claim over seeds: alignment must stand in every seed; the depth claim on each card covers all seeds."""
+    """A claim over seeds, from the card of each."""
     found = [case.report.claims[name] for case in cases]
-    return alignment_of_seeds(found) if name == "alignment" else found[0]
+    return alignment_of_seeds(found) if name == "alignment" else depth_of_seeds(found)
 
 
 def depth_fails(cases: Sequence[Case]) -> bool | None:
@@ -296,8 +297,8 @@ def make_study_report(
 ) -> StudyReport:
     """A study report with its facts, runs and commands filled in; `parts` are `tables` and `figures`."""
     # All runs of the study, baselines included: the frozen baselines behind a margin are not in `cases`.
-    runs = tuple(cases[0].results.run_index.names())
-    facts = (f"Scale {scale.name}: {scale.words}.", f"{len(runs)} runs, baselines included.")
+    runs = tuple(cases[0].results.run_index.names()) if cases else ()
+    facts = (f"Scale {scale.name}: {scale.words}.", *([f"{len(runs)} runs, baselines included."] if runs else []))
     command = f"walkback study {name} --scale {scale.name}"
     commands = (
         f"{command} --out again  # trains and measures its runs again and writes the pages",

@@ -137,6 +137,18 @@ def test_update_cos_of_foreign_code_is_that_of_its_grad(body, lie):
     assert np.isfinite(report.measurements.arrays["null_update"]).all()
 
 
+def test_the_null_of_updates_is_the_mean_over_all_groups():
+    model = lying_models.make("mlp", "function").double()
+    x, y = lying_models.batch("mlp", 512)
+
+    def null(start, end):
+        return wb.diagnose(model, [(x[start:end].double(), y[start:end])]).measurements.arrays["null_update"]
+
+    first, second = null(0, 256), null(256, 512)
+    assert not np.allclose(first, second)
+    np.testing.assert_allclose(null(0, 512), (first + second) / 2, atol=1e-9)
+
+
 def accumulating(parts):
     def update(model, batch):
         x, y = batch

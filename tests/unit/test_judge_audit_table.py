@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import fake_measurements as fakes
 import pytest
 from hypothesis import given
@@ -48,6 +50,16 @@ def test_alignment_stands_only_where_it_stands_in_every_seed():
     assert row.claims["alignment"].outcome == "stands"
     (row,) = make_audit_table([report(seed=1), report(seed=2, measured=fakes.healthy(replay=False))]).rows
     assert row.claims["alignment"].outcome == "inconclusive"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_seed_that_cannot_be_judged_decides_wherever_it_is(place):
+    healthy = fakes.healthy()
+    constant = replace(healthy, facts={**healthy.facts, "predicted_classes": 1})
+    cards = [report(seed=seed, measured=constant if seed == place else healthy) for seed in range(3)]
+    (row,) = make_audit_table(cards).rows
+    assert row.claims["depth"].outcome == "cannot_be_judged"
+    assert row.rulings["claims"].outcome == row.rulings["three"].outcome == "cannot_be_judged"
 
 
 def test_depth_is_corrected_over_the_methods_of_the_table():

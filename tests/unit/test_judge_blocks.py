@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_measurements import healthy, without_blocks
+from fake_measurements import changed, healthy, without_blocks
 
-from walkback.core.measurements import Measurements
+from walkback.core.measurements import NULL_OVER_GROUPS, Measurements
 from walkback.judge.blocks import NO_UPDATE
 from walkback.judge.card_text import card_text
 from walkback.judge.quantities import quantities
@@ -50,11 +50,17 @@ def test_used_cos_is_a_mean_over_known_samples_in_widths_of_its_null():
 
 def test_update_cos_is_compared_with_the_draws_of_its_null():
     depth, _, groups = sizes()
-    made = np.full((depth, groups), 0.8)
+    made = np.full((depth, groups), 0.8) + np.linspace(-0.1, 0.1, groups)
     null = np.tile(np.linspace(-0.2, 0.2, 20), (depth, 1))
-    (first, *_) = blocks(update_cos=made, null_update=null)
-    assert first.update_cos.known == pytest.approx(0.8)
-    assert first.update_z.known == pytest.approx(0.8 / (null[0].std(ddof=1) * np.sqrt(1 + 1 / 20)))
+    of_first_group = measured(update_cos=made, null_update=null)
+    over_groups = changed(of_first_group, facts={NULL_OVER_GROUPS: True})
+    width = null[0].std(ddof=1) * np.sqrt(1 + 1 / 20)
+    # Measurements of 0.10 have the null of the first group, with whose cosine it is compared.
+    for m, cosine in ((over_groups, 0.8), (of_first_group, 0.7)):
+        first = quantities(m, DiagnosticThresholds()).blocks[0]
+        assert first.update_cos.known == pytest.approx(0.8)
+        assert first.update_z.known == pytest.approx(cosine / width)
+        assert first.update_null_std.known == pytest.approx(width)
 
 
 def test_an_update_of_zeros_is_not_made():

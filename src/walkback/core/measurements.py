@@ -36,6 +36,8 @@ RULE_CREDIT = "the rule's"
 """The fact `credit` of walkback's own rules."""
 FIRST_EDITION = "first_edition"
 """The fact that measurements are to be read as a card of format 1 reads them."""
+NULL_OVER_GROUPS = "null_update_over_groups"
+"""The fact that the null of `update_cos` is a mean over all groups; without it, it is that of the first group."""
 
 Array = NDArray[np.float64]
 
@@ -99,7 +101,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "update_cos_full": ("block", "group"),
     "update_cos_stem": ("group",),
     "update_cos_leaf": ("updated", "group"),
-    # update_cos of the first group under rotated or freshly drawn credits.
+    # update_cos under rotated or freshly drawn credits, the same in every group: mean over groups (NULL_OVER_GROUPS).
     "null_update": ("block", "draw"),
     # Check of the reference by finite differences: the error relative to |g|, what rounding alone explains of it, the
     # slope along the gradient, and the inner product that it should equal.

@@ -9,7 +9,7 @@ from typing import Any
 from walkback.core.errors import InputError
 from walkback.judge.alignment_claim import alignment_of_seeds
 from walkback.judge.claim import Claim
-from walkback.judge.depth_claim import holm_depth
+from walkback.judge.depth_claim import depth_of_seeds, holm_depth
 from walkback.judge.editions import CLAIMS_EDITION, Outcome
 from walkback.judge.headline import CLAIMED, judge_headline
 from walkback.judge.thresholds import DiagnosticThresholds
@@ -95,8 +95,10 @@ def make_audit_table(cards: Sequence[_Card]) -> AuditTable:
     if any(card["protocol"] != first["protocol"] for card in cards) or any(t != thresholds[0] for t in thresholds):
         raise InputError("The cards were judged by different editions or thresholds. Judge them all alike first.")
     methods = _by_method(cards)
-    # Every seed's card has the margin over all seeds, so the first one is enough.
-    depth = {str(row): Claim.from_json(found[0]["claims"]["depth"]) for row, found in enumerate(methods)}
+    depth = {
+        str(row): depth_of_seeds([Claim.from_json(card["claims"]["depth"]) for card in found])
+        for row, found in enumerate(methods)
+    }
     audited = {row: claim for row, claim in depth.items() if not is_reference(methods[int(row)][0]["claim"]["method"])}
     depth |= holm_depth(audited, thresholds[0])
     rows = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walkback.core.measurements import Array, Measurements
+from walkback.core.measurements import NULL_OVER_GROUPS, Array, Measurements
 from walkback.judge import student_t
 from walkback.judge.card_part import CardPart, NonNegative
 from walkback.judge.layers import fresh_of, is_exact_block, score
@@ -57,7 +57,7 @@ class Block(CardPart):
     update_z: Number
     """The same in standard deviations of rotated or freshly drawn credits."""
     update_null_std: Number
-    """That standard deviation, of the first group's cosine."""
+    """That standard deviation."""
     accuracy_skipped: Number
     """Accuracy with this block skipped, and with it reset to its initial parameters."""
     accuracy_reset: Number
@@ -147,7 +147,10 @@ def _middle(values: Array | None, index: int) -> Number:
 
 
 def _update_null(m: Measurements, index: int) -> tuple[Number, Number]:
-    """z of the first group's update_cos over its null, and the null's spread; both are estimated from the draws."""
+    """z of update_cos over its null, and the null's spread, estimated from the draws; all are means over groups.
+
+    Measurements of 0.10 have the null of the first group only, and that group's cosine is compared with it.
+    """
     made, null = m.get("update_cos"), m.get("null_update")
     if made is None or not np.isfinite(made[index]).any():
         return (Number.missing(NO_UPDATE),) * 2
@@ -157,7 +160,8 @@ def _update_null(m: Measurements, index: int) -> tuple[Number, Number]:
     if draws.size < 2:
         return (Number.invalid("the null has no width"),) * 2
     std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
-    return score(Number.of(float(made[index][0] - draws.mean())), std), Number.of(std)
+    cosine = float(np.nanmean(made[index]) if m.facts.get(NULL_OVER_GROUPS) else made[index][0])
+    return score(Number.of(cosine - float(draws.mean())), std), Number.of(std)
 
 
 def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:

@@ -247,6 +247,14 @@ def _at_chance(evidence: Evidence, majority_share: float | None) -> str:
     )
 
 
+def depth_of_seeds(claims: Sequence[Claim]) -> Claim:
+    """The claim over several seeds, from the card of each: every card has the margin over all seeds, so one is enough.
+
+    Whether predictions can be judged is known to each card of its own seed only; one that cannot be judged decides.
+    """
+    return next((claim for claim in claims if claim.outcome == "cannot_be_judged"), claims[0])
+
+
 def holm_depth(claims: Mapping[str, Claim], t: DiagnosticThresholds) -> dict[str, Claim]:
     """The depth claims of one table after Holm's correction; a claim that is not significant then is inconclusive.
 

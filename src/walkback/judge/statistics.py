@@ -117,6 +117,12 @@ def exact_lower_bound(successes: int, n: int, level: float = 0.975) -> float:
     return 0.0 if successes == 0 else student_t.beta_quantile(1 - level, successes, n - successes + 1)
 
 
+def exact_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a proportion: both one-sided bounds at half of 1 - `confidence`."""
+    level = (1 + confidence) / 2
+    return exact_lower_bound(successes, n, level), 1 - exact_lower_bound(n - successes, n, level)
+
+
 def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float] | None:
     """The t interval of a mean; None for fewer than two values."""
     n = len(values)

@@ -117,9 +117,9 @@ def _update_arrays(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
     full = [group.updates for group in groups if group.updates]
     if not full:
         return {}
-    found = {name: torch.stack([part[name] for part in full], dim=-1) for name in full[0] if name != "null_update"}
-    if "null_update" in full[0]:
-        found["null_update"] = full[0]["null_update"]
+    found = {name: torch.stack([part[name] for part in full], dim=-1) for name in full[0]}
+    if "null_update" in found:
+        found["null_update"] = found["null_update"].nanmean(-1)
     return {name: _to_array(values) for name, values in found.items()}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.measurements import DERIVATIVE, GROUP, RULE_CREDIT, Array, Measurements
+from walkback.core.measurements import DERIVATIVE, GROUP, NULL_OVER_GROUPS, RULE_CREDIT, Array, Measurements
 from walkback.core.random_streams import generator
 from walkback.measure.group_arrays import GroupMeasurement, choose_pool, pooled, to_arrays, used_credit
 from walkback.measure.inputs import Groups, join, pick
@@ -43,7 +43,7 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
     measurer = _GroupMeasurer(subject, subject64, groups, options)
     measured: list[GroupMeasurement] = []
     for x, y in groups:
-        measured.append(measurer.measure(x, y, measured[0].pool if measured else options.pool, first=not measured))
+        measured.append(measurer.measure(x, y, measured[0].pool if measured else options.pool))
     arrays = to_arrays(measured, options.site, measurer.space)
     arrays |= _check(subject64, groups, measured[0], options)
     if options.lesions and options.replay:
@@ -71,6 +71,7 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
         "credit": measurer.source,
         "reference_problems": problems,
         "updated": measurer.updated,
+        NULL_OVER_GROUPS: True,
         **_class_counts(measured),
     }
     return Measurements(arrays, facts)
@@ -204,7 +205,7 @@ class _GroupMeasurer:
         states = (subject64.fresh_state(number) for number in range(FRESH_DRAWS))
         return [partial(subject64.credit_with, state=state) for state in states if state is not None]
 
-    def measure(self, x: Any, y: Tensor | None, pool: str, first: bool) -> GroupMeasurement:
+    def measure(self, x: Any, y: Tensor | None, pool: str) -> GroupMeasurement:
         """Run one group through the model and its float64 copy, with the credits of both."""
         subject, subject64 = self._subject, self._subject64
         backward, updates = self.source == BACKWARD, self._has_updates
@@ -219,7 +220,7 @@ class _GroupMeasurer:
             group.fresh = _fresh_cosines(group.exact_pass, draws, group.pool)
             group.fresh_used = _fresh_used(group.exact_pass, draws, self._options.site)
         if len(frozen_pass.losses) == GROUP:
-            group.updates = self._update_cosines(x, y, group, draws if first else None)
+            group.updates = self._update_cosines(x, y, group, draws)
         # They hold a whole graph; only their cosines are needed after this group.
         group.frozen_pass = replace(frozen_pass, updates=None)
         group.replay = replace(replay, updates=None) if replay else None
@@ -242,9 +243,9 @@ class _GroupMeasurer:
         return None if found is None else _check_shapes(found, frozen_pass)
 
     def _update_cosines(
-        self, x: Any, y: Tensor | None, group: GroupMeasurement, draws: Sequence[Sequence[Tensor]] | None
+        self, x: Any, y: Tensor | None, group: GroupMeasurement, draws: Sequence[Sequence[Tensor]]
     ) -> dict[str, Tensor]:
-        """Cosines of parameter gradients; for the first group also their null, with `draws` of fresh credits."""
+        """Cosines of parameter gradients, and their null: with `draws` of fresh credits, or rotations."""
         found = group.exact_pass.updates
         if self._options.update is not None and isinstance(self._subject, ModuleSubject):
             found = self._subject.user_updates(x, y, self._options.update)
@@ -254,7 +255,7 @@ class _GroupMeasurer:
         self.updated = list(found.parts)
         cosines_found = update_cosines(found, blocks)
         credits = group.exact_credit
-        if draws is not None and found.pull is not None and credits is not None:
+        if found.pull is not None and credits is not None:
 
             def used(of: Sequence[Tensor]) -> list[Tensor]:
                 return [used_credit(of, block, self._options.site) for block in range(blocks)]

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(args, studies, scale, options)
     bar = ProgressBar(quiet=args.quiet or args.json)
     try:
-        done = run_studies(studies, scale, options, bar, _run_completer(args))
+        done = run_studies(studies, scale, options, bar, _run_completer(args), _workers(args).count)
     finally:
         bar.close()
     if done.unfinished:
@@ -132,6 +132,7 @@ def _workers(args: argparse.Namespace) -> Workers:
 
 def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scale, options: TrainOptions) -> int:
     from walkback.cli.progress import print_plan
+    from walkback_papers.perform_experiments import missing_of_studies
     from walkback_papers.run_studies import plan_of
 
     groups, done = plan_of(studies, scale, options)
@@ -139,6 +140,9 @@ def _dry_run(args: argparse.Namespace, studies: Mapping[str, Study], scale: Scal
         print_plan(groups, args.json, _workers(args))
     if done and not args.json:
         print(f"{done} more runs are trained already." if groups else f"All {done} runs are trained already.")
+    missing = missing_of_studies(studies, scale, options.out)
+    if missing and not args.json:
+        print(f"Experiments without a result: {', '.join(experiment.name for _, experiment in missing)}.")
     return EXIT_DONE
 
 
