@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from walkback.auditing.audit_files import OVERVIEW, write_overview
 from walkback.auditing.diagnose_runs import diagnose_resolved
@@ -15,6 +15,7 @@ from walkback.core.errors import InputError, unknown
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
+from walkback.report.notebook import audit_html, data_frame, method_rows
 from walkback.report.overview import overview_text
 from walkback.report.verdict_lines import verdict_lines
 from walkback.runs.train_runs import (
@@ -32,7 +33,7 @@ _KINDS: dict[str, tuple[str, ...]] = {"none": (), "exact": ("exact",), "all": ("
 """The oracle controls that each choice trains."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """The result of an audit."""
 
@@ -50,6 +51,18 @@ class Audit:
     def __str__(self) -> str:
         """A line for each method, verdict first, and the reasons."""
         return self._unfinished if self.table is None else "\n".join(verdict_lines(self.table))
+
+    def __repr__(self) -> str:
+        methods = 0 if self.table is None else len(self.table.rows)
+        verdict = "unfinished" if self.table is None else self.table.verdict.replace("_", " ")
+        return f"<Audit in {self.out}: {methods} methods, {len(self.results)} runs; {verdict}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self._unfinished}</p>" if self.table is None else audit_html(self.table, str(self.page))
+
+    def to_frame(self) -> Any:
+        """One row for each method as a pandas data frame; empty while a run is unfinished."""
+        return data_frame([] if self.table is None else method_rows(self.table))
 
     @property
     def full_text(self) -> str:

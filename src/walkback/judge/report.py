@@ -25,7 +25,7 @@ from walkback.judge.statistics import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DiagnosticReport:
     """The measurements of one method on one network, and everything judged from them."""
 
@@ -84,10 +84,35 @@ class DiagnosticReport:
 
         return save_report(self, folder)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The audit card; the same as `to_json`."""
+        return self.to_json()
+
+    def to_frame(self) -> Any:
+        """The numbers of every hidden state as a pandas data frame."""
+        from walkback.report.notebook import data_frame, layer_rows
+
+        return data_frame(layer_rows(self))
+
+    def plot(self) -> Any:
+        """Norms, reference gradients and credit cosines as a matplotlib figure."""
+        from walkback.report.notebook import plot_report
+
+        return plot_report(self)
+
     def __str__(self) -> str:
         from walkback.judge.card_text import card_text  # It imports this class.
 
         return card_text(self)
+
+    def __repr__(self) -> str:
+        claims = ", ".join(f"{name} {claim.shown}" for name, claim in self.claims.items())
+        return f"<DiagnosticReport of {self.method_name or 'a model'}: {self.verdict.replace('_', ' ')}; {claims}>"
+
+    def _repr_html_(self) -> str:
+        from walkback.report.notebook import report_html
+
+        return report_html(self)
 
 
 def judge(

@@ -76,6 +76,20 @@ class LineStyle:
 def draw(figure: Figure, form: str) -> bytes:
     """The figure as `svg` or `pdf`; the same values give the same bytes."""
     import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        canvas = canvas_of(figure)
+        buffer = io.BytesIO()
+        # No date: a figure drawn again from the same numbers is the same file.
+        stamp = dict.fromkeys(("Date", "Creator", "Format", "Type") if form == "svg" else ("CreationDate",))
+        canvas.savefig(buffer, format=form, metadata=stamp)
+    # Without the DOCTYPE, so that programs that read the SVG do not fetch its DTD.
+    return re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", buffer.getvalue()) if form == "svg" else buffer.getvalue()
+
+
+def canvas_of(figure: Figure) -> Any:
+    """The figure as a matplotlib figure."""
+    import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -94,12 +108,7 @@ def draw(figure: Figure, form: str) -> bytes:
         for empty in grid[len(figure.plots) :]:
             empty.set_axis_off()
         _draw_legend(figure, styles, canvas)
-        buffer = io.BytesIO()
-        # No date: a figure drawn again from the same numbers is the same file.
-        stamp = dict.fromkeys(("Date", "Creator", "Format", "Type") if form == "svg" else ("CreationDate",))
-        canvas.savefig(buffer, format=form, metadata=stamp)
-    # Without the DOCTYPE, so that programs that read the SVG do not fetch its DTD.
-    return re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", buffer.getvalue()) if form == "svg" else buffer.getvalue()
+    return canvas
 
 
 def line_styles_of(figure: Figure) -> dict[str, LineStyle]:

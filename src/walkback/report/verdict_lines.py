@@ -43,16 +43,16 @@ def verdict_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS) -> li
 
 
 def _head(row: AuditRow, protocol: str, marks: Mapping[Outcome, str], named: bool) -> tuple[str, ...]:
+    name = f"{row.method} ({row.place})" if named else row.method
+    return marks[row.rulings[protocol].outcome], name, *facts_of(row), claims_text(row.claims)
+
+
+def facts_of(row: AuditRow) -> tuple[str, str, str]:
+    """Accuracy, what the trained blocks add, and the growth of a method."""
     card = row.cards[0]
     accuracies = card["claim"]["headline_acc"]
-    return (
-        marks[row.rulings[protocol].outcome],
-        f"{row.method} ({row.place})" if named else row.method,
-        f"{100 * fmean(accuracies):.1f} %" if accuracies else "accuracy not given",
-        _gain(card),
-        _growth(row.cards),
-        _claims(row.claims),
-    )
+    accuracy = f"{100 * fmean(accuracies):.1f} %" if accuracies else "accuracy not given"
+    return accuracy, _gain(card), _growth(row.cards)
 
 
 def _checks(cards: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
@@ -73,14 +73,15 @@ def _growth(cards: Sequence[Mapping[str, Any]]) -> str:
     return f"growth {largest:,.0f}×" if largest >= 10 else f"growth {largest:.1f}×"
 
 
-def _claims(claims: Mapping[str, Claim]) -> str:
+def claims_text(claims: Mapping[str, Claim]) -> str:
+    """What the method may claim."""
     shown = [claims[name] for name in _SHOWN_CLAIMS if name in claims]
     if all(claim.outcome == "walked_back" for claim in shown):
         return f"may claim {'neither ' if len(shown) > 1 else 'no '}{' nor '.join(claim.question for claim in shown)}"
     return ", ".join(f"{claim.question} {claim.shown}" for claim in shown)
 
 
-def _why(row: AuditRow, protocol: str) -> list[str]:
+def reasons_of(row: AuditRow, protocol: str) -> list[str]:
     """The reasons of the claims that do not stand, and of the checks that fail in any seed."""
     decided_by = row.rulings[protocol].decided_by
     reasons = [f"edition {protocol}: {', '.join(decided_by)}"] if protocol != CLAIMS_EDITION and decided_by else []
@@ -89,13 +90,16 @@ def _why(row: AuditRow, protocol: str) -> list[str]:
         for name in _SHOWN_CLAIMS
         if (claim := row.claims.get(name)) and claim.outcome not in ("stands", "trivial", "not_made", "not_applicable")
     ]
-    reasons += [
+    return reasons + [
         words
         for name, words in _FAILING.items()
         if any(check["status"] == "raised" for check in _checks(row.cards, name))
     ]
+
+
+def _why(row: AuditRow, protocol: str) -> list[str]:
     wrapper = TextWrapper(_WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
-    first, *others = reasons or ["see the card"]
+    first, *others = reasons_of(row, protocol) or ["see the card"]
     return [line for text in (f"Why: {first}", *others) for line in wrapper.wrap(tidy(text))]
 
 
