@@ -44,6 +44,8 @@ def train(
     weight_decay: float = RunConfig.weight_decay,
     augment: _Augment = RunConfig.augment,
     dtype: _Precision = RunConfig.dtype,
+    optimizer: str = str(RunConfig.optimizer),
+    schedule: str = str(RunConfig.schedule),
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -59,7 +61,7 @@ def train(
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
-    `data` is a data set's name or the result of `tensors`. `epochs` to `dtype` decide what a run computes, `out` to
+    `data` is a data set's name or the result of `tensors`. `epochs` to `schedule` decide what a run computes, `out` to
     `predict` how it is trained (`RunConfig` and `TrainOptions` explain each). With `watch=k` the detectors (growth,
     deepest gradient, drift, every layer's norms and cosine) measure each network after every k-th epoch and write
     into its log; this changes nothing else.
@@ -77,6 +79,7 @@ def train(
     resolved_runs = _resolved(
         methods, arch, data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
+        optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
     return train_resolved(resolved_runs, options, listener or ProgressListener(), observer)
 
@@ -93,6 +96,8 @@ def audit(
     weight_decay: float = RunConfig.weight_decay,
     augment: _Augment = RunConfig.augment,
     dtype: _Precision = RunConfig.dtype,
+    optimizer: str = str(RunConfig.optimizer),
+    schedule: str = str(RunConfig.schedule),
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "claims",
     null: _NullName = "method_shell",
@@ -130,6 +135,7 @@ def audit(
     resolved_runs = _resolved(
         methods, arch, data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
+        optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
     return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle)
 

@@ -23,6 +23,10 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", nargs="+", type=int, default=[42], metavar="SEED", help="random seeds, one run for each"
     )
     parser.add_argument("--epochs", type=int, default=RunConfig.epochs, help="passes over the training data")
+    parser.add_argument("--optimizer", help="adamw, adam or sgd with settings, such as sgd:momentum=0.9,nesterov=true")
+    parser.add_argument(
+        "--schedule", help="learning rate over the run: cosine, constant, step:every=30 or warmup_cosine:warmup=0.05"
+    )
     parser.add_argument(
         "--precision",
         choices=tuple(PRECISIONS),
@@ -85,6 +89,10 @@ def grid_settings(args: argparse.Namespace) -> dict[str, Any]:
                 f"--precision {args.precision} is dtype={dtype}, but --set has dtype={settings['dtype']}. "
                 "Give one of them."
             )
+    for name in ("optimizer", "schedule"):
+        text = getattr(args, name)
+        if text is not None and settings.setdefault(name, text) != text:
+            raise InputError(f"--{name} {text} is given, but --set has {name}={settings[name]}. Give one of them.")
     specs = {part: _with_settings(part, getattr(args, part), parts[part]) for part in ("arch", "data")}
     return {**specs, "seeds": args.seeds, "epochs": args.epochs, **settings}
 

@@ -15,6 +15,7 @@ from typing import Any
 from walkback.judge.card import read_card
 from walkback.judge.checklist import TODO
 from walkback.report import latex, markdown
+from walkback.report.captions import optimiser_text, schedule_text
 from walkback.report.cells import counted, interval, maybe, plain_text
 from walkback.report.sections import (
     FROZEN_BASELINE_NAMES,
@@ -118,7 +119,9 @@ def _training(card: Card) -> str:
     names = {"lr": "learning rate", "weight_decay": "weight decay", "augment": "augmentation"}
     settings = [f"{name} {_known(config.get(key))}" for key, name in names.items()]
     length = f"{_known(config.get('epochs'))} epochs, batch {_known(config.get('batch'))}"
-    return f"{length}, AdamW with a cosine schedule, {', '.join(settings)}. {weights}"
+    return (
+        f"{length}, {optimiser_text(config)} with a {schedule_text(config)} schedule, {', '.join(settings)}. {weights}"
+    )
 
 
 def _seeds(card: Card) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal
@@ -23,6 +23,8 @@ from walkback.data.dataset import DataSource
 from walkback.data.feed import Augment
 from walkback.nets import ARCHS
 from walkback.nets.network import Leaves, Network
+from walkback.training.optimisers import Optimiser, make_optimiser
+from walkback.training.schedules import Schedule, make_schedule
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class ResolvedRun:
         assert self.config.augment != "auto", "a resolved configuration has no 'auto'"
         return self.config.augment
 
+    @cached_property
+    def optimiser(self) -> Optimiser:
+        return make_optimiser(self.config.optimizer)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return make_schedule(self.config.schedule)
+
     def params(self) -> Leaves:
         """The initial parameters, from the stream (seed, "init")."""
         return self._typed(self.net.init(generator(self.config.seed, "init")))
@@ -94,11 +104,12 @@ class ResolvedRun:
         return {"penalty": self.shared_options.penalty, **{f"rule.{k}": v for k, v in self.rule.knobs().items()}}
 
     def fleet_key(self) -> Hashable:
-        """The settings that all models of one fleet must share."""
+        """The settings that all models of one fleet must share; their learning rates may differ."""
         config = self.config
-        shared = (config.epochs, config.batch, config.lr, config.weight_decay, config.augment, config.dtype)
+        shared = (config.epochs, config.batch, config.weight_decay, config.augment, config.dtype)
+        recipe = (self.optimiser, self.schedule)
         reduction = self.shared_options.penalty_reduction
-        return (self.net, self.rule.static(), self.credit_site, reduction, self.source, shared)
+        return (self.net, self.rule.static(), self.credit_site, reduction, self.source, shared, recipe)
 
     def with_seed(self, seed: int) -> ResolvedRun:
         """The same run with another seed: nothing else in it depends on the seed."""
@@ -202,6 +213,8 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
         arch=Spec(config.arch.name, {k: v for k, v in recorded_settings(net).items() if k not in shape}),
         data=Spec(config.data.name, source.settings()),
         augment=augment,
+        optimizer=_filled(config.optimizer, RunConfig.optimizer, make_optimiser),
+        schedule=_filled(config.schedule, RunConfig.schedule, make_schedule),
     )
     shown = {
         k: v
@@ -211,6 +224,12 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
     if shared_options.credit != "own":
         rule = OracleRule(rule, shared_options.credit, shared_options.site)
     return ResolvedRun(filled, net, rule, shared_options, source, str(Spec(config.method.name, shown)))
+
+
+def _filled(spec: Spec, default: Spec, make: Callable[[Spec], object]) -> Spec:
+    """The optimiser or schedule with all its settings; the default one is the default, however it was written."""
+    made = make(spec)
+    return default if made == make(default) else Spec(spec.name, recorded_settings(made))
 
 
 def _source(spec: Spec) -> DataSource:
