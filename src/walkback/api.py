@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from walkback.auditing.audit import Audit
+    from walkback.core.tuning import TuneOptions
     from walkback.data.tensors import Tensors
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
@@ -46,6 +47,7 @@ def train(
     dtype: _Precision = RunConfig.dtype,
     optimizer: str = str(RunConfig.optimizer),
     schedule: str = str(RunConfig.schedule),
+    tune: str | Mapping[str, Any] | TuneOptions | None = None,
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -64,11 +66,14 @@ def train(
     `data` is a data set's name or the result of `tensors`. `epochs` to `schedule` decide what a run computes, `out` to
     `predict` how it is trained (`RunConfig` and `TrainOptions` explain each). With `watch=k` the detectors (growth,
     deepest gradient, drift, every layer's norms and cosine) measure each network after every k-th epoch and write
-    into its log; this changes nothing else.
+    into its log; this changes nothing else. With `tune="lr=1e-4,3e-4,1e-3"` (or a dict with lr, seeds, held_out) each
+    method gets its own learning rate, chosen on held-out training samples; `tuning.json` below `out` has all results.
     Returns one result per run, methods outermost.
     """
     from walkback.auditing.epoch_monitor import EpochMonitor
-    from walkback.runs.train_runs import ProgressListener, train_resolved
+    from walkback.core.tuning import TuneOptions
+    from walkback.runs.train_runs import ProgressListener
+    from walkback.runs.tuning import train_tuned
 
     options = _options(
         out, data_root,
@@ -81,7 +86,8 @@ def train(
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
         optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
-    return train_resolved(resolved_runs, options, listener or ProgressListener(), observer)
+    asked = TuneOptions.of(tune)
+    return train_tuned(resolved_runs, asked, options, listener or ProgressListener(), observer)[0]
 
 
 def audit(
@@ -98,6 +104,7 @@ def audit(
     dtype: _Precision = RunConfig.dtype,
     optimizer: str = str(RunConfig.optimizer),
     schedule: str = str(RunConfig.schedule),
+    tune: str | Mapping[str, Any] | TuneOptions | None = None,
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "claims",
     null: _NullName = "method_shell",
@@ -119,10 +126,12 @@ def audit(
     Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the deciding frozen
     baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and decides nothing.
     `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also with exact credit
-    at the input and with the exact direction (`all`), or none. The runs, a card for each and an overview of all
+    at the input and with the exact direction (`all`), or none. `tune` chooses the learning rate of every method,
+    baseline and oracle, as in `train`. The runs, a card for each and an overview of all
     (`audit.html`) are below `out`.
     """
     from walkback.auditing.audit import run_audit
+    from walkback.core.tuning import TuneOptions
     from walkback.judge.options import JudgeOptions
     from walkback.runs.train_runs import ProgressListener
 
@@ -137,7 +146,8 @@ def audit(
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
         optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
-    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle)
+    asked = TuneOptions.of(tune)
+    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle, asked)
 
 
 def study(

@@ -9,6 +9,7 @@ from typing import Any
 from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.measurements import Array, Measurements
+from walkback.core.tuning import TuningTable
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
@@ -132,6 +133,7 @@ def context_of(
             "config_digest": run.record["digest"],
             "files": run.record["files"],
             "null": judge_options.null,
+            **({} if resolved.tuning is None else {"tuning": _tuning_facts(resolved.tuning)}),
             "trained": run.record["versions"],
             "measured_on": measurements.facts["measured_on"],
         },
@@ -141,6 +143,16 @@ def context_of(
         "missing": missing,
         "notes": run_index.notes,
         "rerun": f"walkback diagnose {run.path} --protocol {judge_options.protocol} --null {judge_options.null}",
+    }
+
+
+def _tuning_facts(table: TuningTable) -> dict[str, Any]:
+    return {
+        "learning_rates_tried": table.grid,
+        "seeds": table.asked.seeds,
+        "held_out": table.asked.held_out,
+        "chosen": table.rates,
+        "at_edge": [row.method for row in table.rows if row.edge],
     }
 
 

@@ -24,6 +24,7 @@ from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
+from walkback.runs.tuning import with_stored_rates
 from walkback.training.driver import set_exact_arithmetic
 from walkback.training.resolved_run import ResolvedRun, resolve
 
@@ -49,10 +50,11 @@ class RunMeasurer:
         set_exact_arithmetic(device)
 
     def resolved(self, run: store.Run) -> ResolvedRun:
-        """The stored run's configuration, resolved and checked against its recorded digest."""
+        """The stored run's configuration, resolved and checked against its recorded digest; with
+        the table that it was tuned by, if its folder has one."""
         resolved = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
         self.check(run, resolved)
-        return resolved
+        return with_stored_rates(resolved, run.path.resolve().parent)
 
     def check(self, run: store.Run, resolved: ResolvedRun) -> None:
         """Refuse a stored run that is not this resolved run."""

@@ -32,6 +32,7 @@ class ProgressBar(ProgressListener):
         """Steps done before the present group was started."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
+        self.close()
         self._groups = list(groups)
         self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
@@ -77,6 +78,9 @@ class ProgressBar(ProgressListener):
 
     def skipped(self, names: Sequence[str]) -> None:
         self._console.print(f"{len(names)} finished run{'s' if len(names) > 1 else ''} skipped")
+
+    def noted(self, message: str) -> None:
+        self._console.print(message, markup=False)
 
     def warned(self, message: str) -> None:
         print(f"walkback: {message}", file=sys.stderr)

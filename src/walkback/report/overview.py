@@ -91,7 +91,7 @@ class Overview:
 def overview_text(cards: Sequence[Card]) -> str:
     """The table as plain text for a terminal, at most 100 characters wide where the methods' names allow it."""
     shown = overview(cards)
-    parts = [line for part in shown.parts() for line in (*_aligned(part), "")]
+    parts = [line for part in shown.parts() for line in (*aligned_table(part), "")]
     texts = [*shown.facts, *(f"{subject}: {reason}" for subject, reason in shown.notes)]
     # A network's settings are one long word that users copy, so long words are not broken.
     wrapper = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -99,7 +99,8 @@ def overview_text(cards: Sequence[Card]) -> str:
     return "\n".join(parts)
 
 
-def _aligned(section: Section) -> list[str]:
+def aligned_table(section: Section) -> list[str]:
+    """A table's lines with its columns aligned by spaces."""
     lines = [section.heads, *section.rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(section.heads))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

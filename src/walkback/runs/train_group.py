@@ -136,7 +136,8 @@ def _epochs(
         readings = [reading for each in _parts(driver, members) for reading in seen(*each)]
         for run, log, accuracy, reading in zip(members, logs, accuracies, readings, strict=True):
             run.append_log(jsonable({"epoch": driver.epoch, **log, "test_acc": accuracy, **reading}))
-        _stop_on_objection(driver, members, logs, clock)
+        if options.stop_on_objection:
+            _stop_on_objection(driver, members, logs, clock)
         is_late = deadline.is_past
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
             _save(driver, members, clock)

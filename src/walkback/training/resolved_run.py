@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
 
@@ -14,6 +14,7 @@ from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
 from walkback.core.settings import Spec, build_settings, changed_settings, recorded_settings
+from walkback.core.tuning import TuningTable
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
 from walkback.credit.rule import EXACT, CreditRule
@@ -21,6 +22,7 @@ from walkback.data import tensors
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import DataSource
 from walkback.data.feed import Augment
+from walkback.data.held_out import HeldOut, without_held_out
 from walkback.nets import ARCHS
 from walkback.nets.network import Leaves, Network
 from walkback.training.optimisers import Optimiser, make_optimiser
@@ -38,6 +40,8 @@ class ResolvedRun:
     source: DataSource
     method: str
     """The method as a user writes it, with the settings that differ from their defaults."""
+    tuning: TuningTable | None = field(default=None, compare=False, repr=False)
+    """The table that the learning rates of this run and of the runs it is compared with are chosen from, if tuned."""
 
     @cached_property
     def digest(self) -> str:
@@ -115,6 +119,14 @@ class ResolvedRun:
         """The same run with another seed: nothing else in it depends on the seed."""
         return self if seed == self.config.seed else replace(self, config=replace(self.config, seed=seed))
 
+    def with_lr(self, lr: float) -> ResolvedRun:
+        """The same run with another learning rate."""
+        return replace(self, config=replace(self.config, lr=lr))
+
+    def tuned(self, table: TuningTable) -> ResolvedRun:
+        """The same run with its method's own learning rate; so are the runs it is compared with."""
+        return replace(self.with_lr(table.rates[self.method]), tuning=table)
+
     @cached_property
     def baselines(self) -> dict[str, ResolvedRun]:
         """The runs this method is compared with: its own frozen baseline, backprop's frozen baseline, and backprop.
@@ -177,7 +189,8 @@ class ResolvedRun:
         return self._with_method(Spec(self.config.method.name, {**self.config.method.settings, "credit": credit}))
 
     def _with_method(self, method: Spec) -> ResolvedRun:
-        return resolve(replace(self.config, method=method), self.source)
+        made = resolve(replace(self.config, method=method), self.source)
+        return made if self.tuning is None or made.method not in self.tuning.rates else made.tuned(self.tuning)
 
     def _typed(self, leaves: Leaves) -> Leaves:
         return {name: leaf.to(self.dtype) for name, leaf in leaves.items()}
@@ -188,7 +201,7 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
 
     `own_data` is the user's own data set; it replaces the one that the configuration names.
     """
-    source = own_data or _source(config.data)
+    source = _source(config.data, own_data)
     shape = {"input_shape": source.input_shape, "classes": source.classes}
     what = f"the architecture '{config.arch.name}'"
     net: Network = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
@@ -232,7 +245,13 @@ def _filled(spec: Spec, default: Spec, make: Callable[[Spec], object]) -> Spec:
     return default if made == make(default) else Spec(spec.name, recorded_settings(made))
 
 
-def _source(spec: Spec) -> DataSource:
+def _source(spec: Spec, own_data: DataSource | None) -> DataSource:
+    settings, held_out = without_held_out(spec.settings)
+    source = own_data or _catalog_source(Spec(spec.name, settings))
+    return source if held_out is None or isinstance(source, HeldOut) else HeldOut(source, held_out)
+
+
+def _catalog_source(spec: Spec) -> DataSource:
     if spec.name == tensors.TENSORS_NAME:
         raise InputError("This run was trained on tensors that were passed in Python. Pass them again as the data.")
     source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")

@@ -17,7 +17,14 @@ import json
 import sys
 
 from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, parse_thresholds
-from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, run_settings
+from walkback.cli.training import (
+    add_grid_arguments,
+    add_run_arguments,
+    add_tuning_arguments,
+    grid_settings,
+    run_settings,
+    tune_options,
+)
 from walkback.core.errors import EXIT_UNFINISHED
 
 
@@ -31,14 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="exact",
         help="oracle controls to train: none; exact credit (O1); also at the input (O2) and by direction (O3)",
     )
+    add_tuning_arguments(parser)
     add_run_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the overview as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     common, how, thresholds = grid_settings(args), run_settings(args), parse_thresholds(args.threshold)
+    tune = tune_options(args)
 
     from walkback.auditing.audit import run_audit
+    from walkback.auditing.audit_files import overview_json
     from walkback.cli.progress import ProgressBar
     from walkback.core.configuration import grid
     from walkback.judge.options import JudgeOptions
@@ -50,13 +60,14 @@ def run(args: argparse.Namespace) -> int:
     options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     bar = ProgressBar(quiet=args.quiet or args.json)
     try:
-        result = run_audit(resolved_runs, options, judge_options, bar, args.oracle)
+        result = run_audit(resolved_runs, options, judge_options, bar, args.oracle, tune)
     finally:
         bar.close()
     if result.table is None:
         print(f"walkback: {result} Run the same command with --resume to continue.", file=sys.stderr)
         return EXIT_UNFINISHED
-    print(json.dumps(result.table.to_json(), allow_nan=False) if args.json else result)
+    tables = [] if result.tuning is None else [result.tuning]
+    print(json.dumps(overview_json(result.table, tables), allow_nan=False) if args.json else result)
     if not args.json:
         print(f"Report: {result.page}")
     return VERDICT_EXIT_CODES[result.table.verdict]
