@@ -62,9 +62,8 @@ class TuneOptions:
                 raise unknown("setting of tune", key, ("lr", "seeds", "held_out"))
         if "lr" not in given:
             raise InputError("tune has no learning rates. Write, for example, tune='lr=1e-4,3e-4,1e-3,3e-3'.")
-        lists = {key: (value,) if isinstance(value, int | float) else tuple(value) for key, value in given.items()
-                 if key != "held_out"}  # fmt: skip
-        return TuneOptions(**lists, **({"held_out": given["held_out"]} if "held_out" in given else {}))
+        rates, seeds = (_tuple(given.get(key, ())) for key in ("lr", "seeds"))
+        return TuneOptions(rates, seeds, given.get("held_out", TuneOptions.held_out))
 
     def seeds_beside(self, judged: Iterable[int]) -> tuple[int, ...]:
         """The tuning seeds; a judged one among them is refused."""
@@ -158,6 +157,11 @@ class TuningTable:
         return TuningTable(
             document["setting"], TuneOptions(tuple(asked["lr"]), tuple(asked["seeds"]), asked["held_out"]), rows
         )
+
+
+def _tuple(given: Any) -> tuple[Any, ...]:
+    """One value or several as a tuple."""
+    return (given,) if isinstance(given, int | float | str) else tuple(given)
 
 
 def rates_to_add(asked: Sequence[float], rows: Sequence[TunedMethod]) -> list[float]:
