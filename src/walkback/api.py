@@ -237,6 +237,7 @@ def diagnose(
     blocks: Any = "auto",
     pool: Literal["auto", "cls", "mean", "all"] = "auto",
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
+    distinct: bool = True,
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "claims",
     claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
@@ -246,7 +247,8 @@ def diagnose(
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
     number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `test_samples` is
     the size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
-    if they are not found; `step_fn(model, batch)` gives per-sample losses if the model is no plain classifier. With
+    if they are not found; `step_fn(model, batch)` gives per-sample losses, or those of tokens [samples, tokens], if the
+    model is no plain classifier. `distinct=False` allows repeated samples, such as overlapping windows drawn twice. With
     `claims=["depth"]` a measured alignment is shown and decides nothing.
 
     The reference is the derivative of the forward pass, whatever the model's backward pass returns; `reference` maps a
@@ -277,6 +279,7 @@ def diagnose(
         notes=notes,
         blocks=blocks,
         step_fn=step_fn,
+        distinct=distinct,
         options=measure_options(
             credit=credit, reference=reference, fresh=fresh, update=update, exact=exact, labels=labels,
             null_space=null_space, pool=pool, initial=initial, train_batches=train_batches,

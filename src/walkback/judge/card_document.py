@@ -114,6 +114,11 @@ def limits(report: DiagnosticReport) -> list[str]:
     lines += [str(line) for line in report.context.get("notes") or ()]
     if q.groups < t.min_groups:
         lines.append(f"Only {q.groups} groups of samples were measured; {t.min_groups} or more are asked for.")
+    if repeats := facts.get("repeated_samples"):
+        lines.append(
+            f"{repeats} of {q.samples} evaluation samples repeat an earlier one (distinct=False): the samples are not "
+            "independent, and intervals over them are too narrow."
+        )
     if report.measurements.get("grad_cos64") is None:
         lines.append("There was no float64 replay: directions are not checked.")
     lines += _origin_lines(report)

@@ -71,6 +71,7 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
         "credit": measurer.source,
         "reference_problems": problems,
         "updated": measurer.updated,
+        **({"repeated_samples": groups.repeats} if groups.repeats else {}),
         **_class_counts(measured),
     }
     return Measurements(arrays, facts)
@@ -80,9 +81,9 @@ def _class_counts(measured: Sequence[GroupMeasurement]) -> dict[str, Any]:
     """How many classes the labels and the predictions have, and the share of the most frequent label; empty if the
     model is no classifier."""
     passes = [group.frozen_pass for group in measured]
-    logits, labels = ([getattr(found, name) for found in passes] for name in ("logits", "y"))
-    if any(value is None for value in (*logits, *labels)):
+    if not all(found.is_classified for found in passes):
         return {}
+    logits, labels = ([getattr(found, name) for found in passes] for name in ("logits", "y"))
     true, predicted = torch.cat(labels), torch.cat([found.argmax(-1) for found in logits])
     counts = {name: int((found.bincount() > 0).sum()) for name, found in (("label", true), ("predicted", predicted))}
     return {**{f"{name}_classes": count for name, count in counts.items()}, "majority_share": majority_share(true)}

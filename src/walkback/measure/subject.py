@@ -42,13 +42,21 @@ class FrozenPass:
     losses: Tensor
     logits: Tensor | None
     error: Tensor | None
-    """softmax - target [n, classes]; None if the loss is not plain cross-entropy."""
+    """The gradient of each sample's loss in its logits, softmax - target for plain cross-entropy; None without logits.
+    Losses of tokens are averaged over a sample, so their errors are divided by the number of tokens."""
     backward: tuple[Tensor, ...] | None = None
     """What the model's own backward pass returns at h_0..h_L; None if that is not known."""
     backward_problem: str = ""
     """Why the model's own backward pass returns nothing."""
     updates: Updates | None = None
     """Parameter gradients, where they were asked for and can be computed."""
+    given_loss: bool = False
+    """Whether the losses are those of `step_fn`: then the outputs need not be the logits of a classifier."""
+
+    @property
+    def is_classified(self) -> bool:
+        """Whether each sample has one label and logits for its classes, so that it is right or wrong."""
+        return not self.given_loss and self.logits is not None and self.y is not None
 
     @property
     def top(self) -> Tensor:
