@@ -248,7 +248,7 @@ def diagnose(
     number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `test_samples` is
     the size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
     if they are not found; `step_fn(model, batch)` gives per-sample losses, or those of tokens [samples, tokens], if the
-    model is no plain classifier. `distinct=False` allows repeated samples, such as overlapping windows drawn twice. With
+    model is no plain classifier. `distinct=False` allows repeated samples, such as windows drawn twice. With
     `claims=["depth"]` a measured alignment is shown and decides nothing.
 
     The reference is the derivative of the forward pass, whatever the model's backward pass returns; `reference` maps a

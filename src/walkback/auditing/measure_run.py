@@ -136,13 +136,14 @@ class RunMeasurer:
         return Measurements({"test_correct": self.correct(run, resolved)}, self._origin(run))
 
     def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
-        """1 for each test sample the run gets right, 0 for the others."""
+        """1 for each test sample the run gets right, 0 for the others; of windows of tokens the share of right ones."""
         return self._right(run, resolved, _leaves(run, "model", run.model(), resolved.params(), self.device))
 
     def _right(self, run: store.Run, resolved: ResolvedRun, params: Leaves) -> Array:
         with torch.no_grad():
             found = [resolved.net.forward(params, x).argmax(-1) == y for x, y in self._tests(run, resolved).batches()]
-        right: Array = torch.cat(found).cpu().numpy().astype(np.float64)
+        answers = torch.cat(found).cpu().numpy().astype(np.float64)
+        right: Array = answers.reshape(len(answers), -1).mean(1)
         return right
 
     def _training_samples(self, run: store.Run, resolved: ResolvedRun) -> tuple[Tensor, Tensor]:

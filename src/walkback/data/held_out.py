@@ -55,6 +55,10 @@ class HeldOut(DataSource):
     def is_image(self) -> bool:
         return self.inner.is_image
 
+    @property
+    def per_token(self) -> bool:
+        return self.inner.per_token
+
     def settings(self) -> dict[str, Any]:
         return {**self.inner.settings(), HELD_OUT: self.share}
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from walkback.core.errors import InputError
 from walkback.credit.losses import sample_losses
-from walkback.credit.trace import one_hot
+from walkback.credit.trace import cross_entropy, one_hot
 from walkback.measure.block_calls import (
     Call,
     StepFn,
@@ -36,7 +36,7 @@ from walkback.measure.discontinuities import find_discontinuity
 from walkback.measure.inputs import cast, map_tensors, tensor_leaves
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.restore import random_state_restored, restored
-from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, classify, whole_labels
+from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, whole_labels
 from walkback.measure.tape import Tape, adding, alias_of, record
 from walkback.measure.updates import HEAD, STEM, NetworkPart, Updates
 from walkback.nets.network import Leaves
@@ -146,7 +146,7 @@ class ModuleSubject(Subject):
         if self._step_fn is None:
             target = logits_of(output)
             logits, labels = target.detach(), whole_labels(labels, target)
-            losses, error = classify(logits, labels)
+            losses, error = cross_entropy(logits, labels)
             seed = error
         else:
             target = self._step_losses(output, samples)
@@ -180,7 +180,7 @@ class ModuleSubject(Subject):
         if not isinstance(losses, Tensor) or losses.shape != (count,):
             got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(
-                f"step_fn returned {got}; expected a tensor with one loss for each of {count} samples (or of each token)."
+                f"step_fn returned {got}; expected a tensor with one loss for each of {count} samples (or token)."
             )
         return losses
 

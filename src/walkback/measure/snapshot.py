@@ -91,7 +91,7 @@ def _class_counts(measured: Sequence[GroupMeasurement]) -> dict[str, Any]:
 
 def majority_share(labels: Tensor) -> float:
     """The accuracy of always predicting the most frequent label."""
-    return float(labels.bincount().max()) / len(labels)
+    return float(labels.flatten().bincount().max()) / labels.numel()
 
 
 def _labels(options: MeasureOptions, same: Sequence[bool], layers: int) -> list[str] | None:
@@ -123,7 +123,8 @@ def _check(
 
 def _probes(subject: Subject, groups: Groups, pool: str, options: MeasureOptions) -> dict[str, Array]:
     """Probes of this network and of the untrained one; empty without training samples."""
-    if options.train is None or groups[0][1] is None:
+    labels = groups[0][1]
+    if options.train is None or labels is None or labels.ndim > 1:
         return {}
     test = join([x for x, _ in groups]), torch.cat([y for _, y in groups if y is not None])
     found = {"probe_correct": measure_probes(subject, options.train, test, pool)}

@@ -267,13 +267,13 @@ class Fleet(Driver):
     def accuracies(self, correct: Tensor) -> list[float]:
         """The result of `count_correct` as each run's accuracy."""
         counts = correct.tolist()
-        return [counts[row] / len(self._test) for row in self._rows]
+        return [counts[row] / self._test.answers for row in self._rows]
 
     def _count_correct(self) -> Tensor:
         correct = torch.zeros(len(self.resolved_runs), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
-                correct += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
+                correct += (self._logits(self._params, x).argmax(-1) == y).flatten(1).sum(-1)
         return correct
 
     def _set_buffers(self) -> None:

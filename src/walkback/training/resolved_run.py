@@ -17,7 +17,7 @@ from walkback.core.settings import Spec, build_settings, changed_settings, recor
 from walkback.core.tuning import TuningTable
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
-from walkback.credit.rule import EXACT, CreditRule
+from walkback.credit.rule import EXACT, CreditRule, refusal
 from walkback.data import tensors
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import DataSource
@@ -206,7 +206,13 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
     what = f"the architecture '{config.arch.name}'"
     net: Network = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
     rule, shared_options = _method(config.method)
-    reason = rule.refuses(net)
+    if net.per_token != source.per_token:
+        kinds = {True: "a label for each token", False: "one label for each sample"}
+        raise InputError(
+            f"'{config.arch.name}' needs {kinds[net.per_token]}, and '{config.data.name}' has "
+            f"{kinds[source.per_token]}. Use token data, such as --data markov, with --arch gpt_mini."
+        )
+    reason = refusal(rule, net)
     if reason:
         raise InputError(f"The method '{config.method.name}' is not defined on '{config.arch.name}': {reason}.")
     if config.batch > source.train_size:

@@ -88,7 +88,7 @@ class Single(Driver):
         with torch.no_grad():
             for x, y in self._test.batches():
                 correct += (self._resolved.net.forward(self._params, x).argmax(-1) == y).sum()
-        return [correct.item() / len(self._test)]
+        return [correct.item() / self._test.answers]
 
     def _set_buffers(self) -> None:
         if self._calibrate:
