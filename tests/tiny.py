@@ -105,6 +105,12 @@ def train(driver: Trainer, epochs: int) -> list[Snapshot]:
     return driver.snapshots()
 
 
+def sample_losses(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Each sample's cross-entropy by torch; the mean over its tokens where each has a label."""
+    losses = torch.nn.functional.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
+    return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+
+
 def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
     """The largest difference over all leaves, relative to the norm of the right one."""
     assert left.keys() == right.keys()
