@@ -221,6 +221,9 @@ def diagnose(
     frozen_baseline_acc: float | Sequence[float] | Mapping[str, Any] | None = None,
     *,
     bp_acc: float | Sequence[float] | None = None,
+    headline_loss: float | Sequence[float] | None = None,
+    frozen_baseline_loss: float | Sequence[float] | Mapping[str, Any] | None = None,
+    bp_loss: float | Sequence[float] | None = None,
     test_samples: int | None = None,
     null: _NullName = "method_shell",
     method_name: str = "",
@@ -245,8 +248,9 @@ def diagnose(
     """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
-    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `test_samples` is
-    the size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
+    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). For a
+    language model give test losses in nats a token, `headline_loss` and so on: they then decide. `test_samples` is the
+    size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
     if they are not found; `step_fn(model, batch)` gives per-sample losses, or those of tokens [samples, tokens], if the
     model is no plain classifier. `distinct=False` allows repeated samples, such as windows drawn twice. With
     `claims=["depth"]` a measured alignment is shown and decides nothing.
@@ -268,6 +272,9 @@ def diagnose(
         "headline_acc": headline_acc,
         "frozen_baseline_acc": frozen_baseline_acc,
         "bp_acc": bp_acc,
+        "headline_loss": headline_loss,
+        "frozen_baseline_loss": frozen_baseline_loss,
+        "bp_loss": bp_loss,
         "test_samples": test_samples,
     }
     return diagnose_model(

@@ -19,7 +19,7 @@ from walkback.data.feed import Normalise, TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.options import MeasureOptions
-from walkback.measure.snapshot import majority_share, measure
+from walkback.measure.snapshot import majority_share, measure, unigram_entropy
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
@@ -27,6 +27,7 @@ from walkback.runs.provenance import describe_device
 from walkback.runs.tuning import with_stored_rates
 from walkback.training.driver import set_exact_arithmetic
 from walkback.training.resolved_run import ResolvedRun, resolve
+from walkback.training.test_losses import test_losses
 
 EVALUATION_SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
@@ -106,8 +107,12 @@ class RunMeasurer:
     ) -> Measurements:
         """The measurements with those of the whole test set, of the weights' change, and the run's origin."""
         arrays = {**taken.arrays, **_weight_change(first, params), "test_correct": self._right(run, resolved, params)}
-        share = majority_share(self.data(run, resolved).test_y)
-        facts = {**taken.facts, "leaves": list(first), "majority_share": share, **self._origin(run)}
+        labels = self.data(run, resolved).test_y
+        chance = {"majority_share": majority_share(labels)}
+        if resolved.net.per_token:
+            chance["unigram_entropy"] = unigram_entropy(labels)
+            arrays["test_loss"] = self.losses(run, resolved)
+        facts = {**taken.facts, "leaves": list(first), **chance, **self._origin(run)}
         return Measurements(arrays, facts)
 
     def measure_functional(
@@ -145,6 +150,12 @@ class RunMeasurer:
         answers = torch.cat(found).cpu().numpy().astype(np.float64)
         right: Array = answers.reshape(len(answers), -1).mean(1)
         return right
+
+    def losses(self, run: store.Run, resolved: ResolvedRun) -> Array:
+        """The test loss of each sample, in nats; of windows of tokens, in nats a token."""
+        params = _leaves(run, "model", run.model(), resolved.params(), self.device)
+        found: Array = test_losses(resolved.net, params, self._tests(run, resolved)).cpu().numpy().astype(np.float64)
+        return found
 
     def _training_samples(self, run: store.Run, resolved: ResolvedRun) -> tuple[Tensor, Tensor]:
         """The first training samples, as a probe sees them."""

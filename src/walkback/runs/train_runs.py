@@ -123,9 +123,12 @@ class Result:
     arch: str
     data: str
     path: str
+    test_loss: float | None = None
+    """In nats a token, of networks that predict at every token."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without `test_loss` where there is none."""
+        return {key: value for key, value in asdict(self).items() if key != "test_loss" or value is not None}
 
 
 class ProgressListener:
@@ -424,4 +427,5 @@ def result_of(resolved: ResolvedRun, out: Path) -> Result:
         arch=resolved.config.arch.name,
         data=resolved.config.data.name,
         path=str(path),
+        test_loss=record["result"].get("test_loss") if record else None,
     )

@@ -161,7 +161,7 @@ def until(deadline: Deadline, options: TrainOptions) -> TrainOptions:
 def _score(path: Path) -> tuple[Literal["accuracy", "nats"], float]:
     """What a finished run is chosen by."""
     result = store.open_run(path, without=(store.MODEL, store.RULE)).record["result"]
-    return "accuracy", float(result["test_acc"])
+    return ("nats", float(result["test_loss"])) if "test_loss" in result else ("accuracy", float(result["test_acc"]))
 
 
 def _refuse_existing(resolved_runs: Sequence[ResolvedRun], tune: TuneOptions, options: TrainOptions) -> None:
