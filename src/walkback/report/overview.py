@@ -59,6 +59,12 @@ _FACTS_OF_SEVERAL_SEEDS = (
 )
 
 
+_FACTS_OF_LOSSES = (
+    "Margins in nats: the frozen baseline's test loss minus the method's, in nats a token; for one seed the interval "
+    "is over windows that do not overlap. Accuracies are the shares of tokens predicted rightly.",
+)
+
+
 @dataclass(frozen=True)
 class Overview:
     """The table as cells, ready for layout."""
@@ -161,6 +167,7 @@ def overview(cards: Sequence[Card]) -> Overview:
             "reference gradient (D2). Aggregate cosine Γ: here deep_mean, the mean cosine over layers that train a "
             "block; z: its distance above its null in standard deviations of randomly rotated credit, which must be "
             f"{null_z} or more for the alignment to stand.",
+            *(_FACTS_OF_LOSSES if any(card["claim"].get("losses") for card in cards) else ()),
             '↑ larger is better, ↓ smaller is better. A number followed by "fails" fails its check.',
             *(_FACTS_OF_SEVERAL_SEEDS if any(len(row.cards) > 1 for row in table.rows) else ()),
         ),

@@ -21,7 +21,7 @@ from walkback.data.tokens import token_windows
 from walkback.data.where import data_root
 
 CHARACTERS, VOCABULARY = 1_115_394, 65
-SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+TEXT_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 PLACES = ("shakespeare/input.txt", "input.txt")
 """Where the file is looked for in the data folder."""
 TRAIN_SHARE = 0.9
@@ -84,10 +84,10 @@ def _read(root: Path | None) -> bytes:
     with friendly_os_errors(path, "read"):
         data = path.read_bytes()
     found = hashlib.sha256(data).hexdigest()
-    if found != SHA256:
+    if found != TEXT_SHA256:
         raise InputError(
-            f"'{path}' has {len(data):,} bytes and sha256 {found[:12]}…; expected {CHARACTERS:,} and {SHA256[:12]}…: "
-            "it is another text, or damaged. Download it again."
+            f"'{path}' has {len(data):,} bytes and sha256 {found[:12]}…; expected {CHARACTERS:,} and "
+            f"{TEXT_SHA256[:12]}…: it is another text, or damaged. Download it again."
         )
     return data
 
