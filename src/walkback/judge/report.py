@@ -57,11 +57,17 @@ class DiagnosticReport:
         """The deciding edition's verdict."""
         return self.verdicts[self.protocol]
 
-    def rejudge(self, thresholds: DiagnosticThresholds | None = None, protocol: str | None = None) -> DiagnosticReport:
-        """The same measurements under other thresholds or another edition; nothing is measured again."""
+    def rejudge(
+        self,
+        thresholds: DiagnosticThresholds | None = None,
+        protocol: str | None = None,
+        evidence: Evidence | None = None,
+    ) -> DiagnosticReport:
+        """The same measurements under other thresholds, another edition or other accuracies; nothing is measured
+        again."""
         return judge(
             self.measurements,
-            self.evidence,
+            evidence or self.evidence,
             thresholds or self.thresholds,
             protocol or self.protocol,
             self.method_name,
