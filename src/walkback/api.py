@@ -207,7 +207,8 @@ def tensors(
     """Your own arrays or tensors as a data set for `train`.
 
     Inputs are uint8 images [n, channels, height, width], with `mean` and `std` per channel, or floats of any shape
-    [n, ...], which are used unchanged. Labels are whole numbers from 0.
+    [n, ...], which are used unchanged. Labels are whole numbers from 0. For a language model inputs and labels are both
+    whole numbers [n, tokens].
     """
     from walkback.data.tensors import from_tensors
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import tiny
+import walkback as wb
 from walkback.core.errors import InputError
 from walkback.data.catalog import DATA_SETS
 from walkback.data.sets import shakespeare
@@ -131,3 +132,19 @@ def test_another_text_and_a_missing_one_are_refused(tmp_path):
     (tmp_path / "input.txt").write_text("to be")
     with pytest.raises(InputError, match="another text"):
         DATA_SETS.get("shakespeare")().load(tmp_path)
+
+
+def test_own_windows_of_tokens_can_be_trained_on(tmp_path):
+    draws = torch.Generator().manual_seed(0)
+    windows = torch.randint(6, (96, 6), generator=draws)
+    own = wb.tensors(windows[:64, :-1], windows[:64, 1:], windows[64:, :-1], windows[64:, 1:])
+    assert (own.per_token, own.classes, own.input_shape) == (True, 6, (5,))
+    (result,) = wb.train("dfa", arch=tiny.arch("gpt_mini"), data=own, epochs=1, batch=16, out=tmp_path, predict=False)
+    assert result.test_loss > 0
+
+
+@pytest.mark.parametrize("y", [torch.zeros(8, 4).long(), torch.zeros(8, 5), torch.zeros(8, 5).long() - 1])
+def test_labels_of_tokens_must_fit_the_windows(y):
+    x = torch.zeros(8, 5).long()
+    with pytest.raises(InputError, match="for each token"):
+        wb.tensors(x, y, x, y)
