@@ -18,6 +18,7 @@ from walkback.core.content_hash import SHA256
 from walkback.core.errors import InputError
 from walkback.core.settings import Scalar, Spec
 from walkback.credit import RULES
+from walkback.credit.rule import refusal
 from walkback.data.tensors import TENSORS_NAME, Tensors, from_tensors
 from walkback.nets import ARCHS
 from walkback.nets.network import Network
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 DATA = "prototypes:train=96,test=64,dim=6,prototypes=8,labels=4"
+TOKEN_DATA = "markov:train=96,test=64,length=6,vocabulary=5"
 SIZES = {
     "resmlp": "d=8,depth=3",
     "student_net": "d=8,depth=3",
     "vit_mini": "d=8,depth=2,heads=2,mlp_ratio=2",
     "small_cnn": "width=4,depth=2",
+    "gpt_mini": "d=8,depth=2,heads=2,mlp_ratio=2",
 }
 """Settings that make a network tiny; for other networks see DEFAULT_SIZES."""
 DEFAULT_SIZES = {"d": 8, "width": 4, "depth": 2, "heads": 2, "mlp_ratio": 2}
@@ -70,6 +73,12 @@ def needs_images(name: str) -> bool:
 
 
 @cache
+def needs_tokens(name: str) -> bool:
+    """Whether the network `name` predicts at every token."""
+    return not needs_images(name) and bool(ARCHS.get(name)(input_shape=(6,), classes=4).per_token)
+
+
+@cache
 def images() -> Tensors:
     """Random images of 8x8 pixels in 4 classes."""
     draws = torch.Generator().manual_seed(0)
@@ -81,8 +90,10 @@ def images() -> Tensors:
 def resolved(method: str = "bp", **settings: object) -> ResolvedRun:
     """A tiny run. The data suits the network, unless `settings` have `data`."""
     chosen = {"arch": arch("resmlp"), "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"} | settings
-    on_images = "data" not in chosen and needs_images(str(chosen["arch"]).partition(":")[0])
-    (config,) = grid(method, **({"data": TENSORS_NAME if on_images else DATA} | chosen))
+    net = str(chosen["arch"]).partition(":")[0]
+    on_images = "data" not in chosen and needs_images(net)
+    data = TENSORS_NAME if on_images else TOKEN_DATA if needs_tokens(net) else DATA
+    (config,) = grid(method, **({"data": data} | chosen))
     spec = config.method
     fast = Spec(spec.name, FAST_SETTINGS.get(spec.name, {}) | dict(spec.settings))
     return resolve(replace(config, method=fast), images() if on_images else None)
@@ -92,6 +103,12 @@ def train(driver: Trainer, epochs: int) -> list[Snapshot]:
     for _ in range(epochs):
         driver.train_epoch(lambda _steps: None)
     return driver.snapshots()
+
+
+def sample_losses(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Each sample's cross-entropy by torch; the mean over its tokens where each has a label."""
+    losses = torch.nn.functional.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
+    return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
 
 def distance(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
@@ -139,7 +156,7 @@ def network_for(rule: str) -> str:
 
 
 def _is_defined(rule: str, net: str) -> bool:
-    return RULES.get(rule)().refuses(_network(net)) is None
+    return refusal(RULES.get(rule)(), _network(net)) is None
 
 
 @cache
@@ -166,7 +183,11 @@ def variants(rule: str, net: str) -> list[tuple[str, int]]:
     if net == "resmlp":
         found += [(f"{penalty},penalty_reduction=mean", seed) for seed in (1, 2)]
         found += [(f"{rule}:site={site}", seed) for site in made.sites[1:] for seed in (1, 2)]
-    if _network(net).kind == "tokens" and "credit_tokens" in {f.name for f in fields(made)}:
+    if (
+        _network(net).kind == "tokens"
+        and not _network(net).per_token
+        and "credit_tokens" in {f.name for f in fields(made)}
+    ):
         tokens = f"{rule}:credit_tokens={other_choice(made, 'credit_tokens')}"
         found += [(tokens, 1), (f"{tokens},shell=method", 2)]
     return found

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from walkback.auditing.audit import Audit
+    from walkback.core.tuning import TuneOptions
     from walkback.data.tensors import Tensors
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
@@ -44,6 +45,9 @@ def train(
     weight_decay: float = RunConfig.weight_decay,
     augment: _Augment = RunConfig.augment,
     dtype: _Precision = RunConfig.dtype,
+    optimizer: str = str(RunConfig.optimizer),
+    schedule: str = str(RunConfig.schedule),
+    tune: str | Mapping[str, Any] | TuneOptions | None = None,
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -59,14 +63,17 @@ def train(
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
-    `data` is a data set's name or the result of `tensors`. `epochs` to `dtype` decide what a run computes, `out` to
+    `data` is a data set's name or the result of `tensors`. `epochs` to `schedule` decide what a run computes, `out` to
     `predict` how it is trained (`RunConfig` and `TrainOptions` explain each). With `watch=k` the detectors (growth,
     deepest gradient, drift, every layer's norms and cosine) measure each network after every k-th epoch and write
-    into its log; this changes nothing else.
+    into its log; this changes nothing else. With `tune="lr=1e-4,3e-4,1e-3"` (or a dict with lr, seeds, held_out) each
+    method gets its own learning rate, chosen on held-out training samples; `tuning.json` below `out` has all results.
     Returns one result per run, methods outermost.
     """
     from walkback.auditing.epoch_monitor import EpochMonitor
-    from walkback.runs.train_runs import ProgressListener, train_resolved
+    from walkback.core.tuning import TuneOptions
+    from walkback.runs.train_runs import ProgressListener
+    from walkback.runs.tuning import train_tuned
 
     options = _options(
         out, data_root,
@@ -77,8 +84,10 @@ def train(
     resolved_runs = _resolved(
         methods, arch, data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
+        optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
-    return train_resolved(resolved_runs, options, listener or ProgressListener(), observer)
+    asked = TuneOptions.of(tune)
+    return train_tuned(resolved_runs, asked, options, listener or ProgressListener(), observer)[0]
 
 
 def audit(
@@ -93,6 +102,9 @@ def audit(
     weight_decay: float = RunConfig.weight_decay,
     augment: _Augment = RunConfig.augment,
     dtype: _Precision = RunConfig.dtype,
+    optimizer: str = str(RunConfig.optimizer),
+    schedule: str = str(RunConfig.schedule),
+    tune: str | Mapping[str, Any] | TuneOptions | None = None,
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "claims",
     null: _NullName = "method_shell",
@@ -114,10 +126,12 @@ def audit(
     Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the deciding frozen
     baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and decides nothing.
     `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also with exact credit
-    at the input and with the exact direction (`all`), or none. The runs, a card for each and an overview of all
+    at the input and with the exact direction (`all`), or none. `tune` chooses the learning rate of every method,
+    baseline and oracle, as in `train`. The runs, a card for each and an overview of all
     (`audit.html`) are below `out`.
     """
     from walkback.auditing.audit import run_audit
+    from walkback.core.tuning import TuneOptions
     from walkback.judge.options import JudgeOptions
     from walkback.runs.train_runs import ProgressListener
 
@@ -130,8 +144,10 @@ def audit(
     resolved_runs = _resolved(
         methods, arch, data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
+        optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
-    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle)
+    asked = TuneOptions.of(tune)
+    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle, asked)
 
 
 def study(
@@ -191,7 +207,8 @@ def tensors(
     """Your own arrays or tensors as a data set for `train`.
 
     Inputs are uint8 images [n, channels, height, width], with `mean` and `std` per channel, or floats of any shape
-    [n, ...], which are used unchanged. Labels are whole numbers from 0.
+    [n, ...], which are used unchanged. Labels are whole numbers from 0. For a language model inputs and labels are both
+    whole numbers [n, tokens].
     """
     from walkback.data.tensors import from_tensors
 
@@ -205,6 +222,9 @@ def diagnose(
     frozen_baseline_acc: float | Sequence[float] | Mapping[str, Any] | None = None,
     *,
     bp_acc: float | Sequence[float] | None = None,
+    headline_loss: float | Sequence[float] | None = None,
+    frozen_baseline_loss: float | Sequence[float] | Mapping[str, Any] | None = None,
+    bp_loss: float | Sequence[float] | None = None,
     test_samples: int | None = None,
     null: _NullName = "method_shell",
     method_name: str = "",
@@ -221,6 +241,7 @@ def diagnose(
     blocks: Any = "auto",
     pool: Literal["auto", "cls", "mean", "all"] = "auto",
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
+    distinct: bool = True,
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "claims",
     claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
@@ -228,9 +249,11 @@ def diagnose(
     """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
-    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `test_samples` is
-    the size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
-    if they are not found; `step_fn(model, batch)` gives per-sample losses if the model is no plain classifier. With
+    number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). For a
+    language model give test losses in nats a token, `headline_loss` and so on: they then decide. `test_samples` is the
+    size of the test set they were measured on: with it one seed has an interval. `blocks` names the residual blocks
+    if they are not found; `step_fn(model, batch)` gives per-sample losses, or those of tokens [samples, tokens], if the
+    model is no plain classifier. `distinct=False` allows repeated samples, such as windows drawn twice. With
     `claims=["depth"]` a measured alignment is shown and decides nothing.
 
     The reference is the derivative of the forward pass, whatever the model's backward pass returns; `reference` maps a
@@ -250,6 +273,9 @@ def diagnose(
         "headline_acc": headline_acc,
         "frozen_baseline_acc": frozen_baseline_acc,
         "bp_acc": bp_acc,
+        "headline_loss": headline_loss,
+        "frozen_baseline_loss": frozen_baseline_loss,
+        "bp_loss": bp_loss,
         "test_samples": test_samples,
     }
     return diagnose_model(
@@ -261,6 +287,7 @@ def diagnose(
         notes=notes,
         blocks=blocks,
         step_fn=step_fn,
+        distinct=distinct,
         options=measure_options(
             credit=credit, reference=reference, fresh=fresh, update=update, exact=exact, labels=labels,
             null_space=null_space, pool=pool, initial=initial, train_batches=train_batches,

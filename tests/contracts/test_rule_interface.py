@@ -13,7 +13,7 @@ import tiny
 from walkback.credit.perlinear import feedback_linear
 from walkback.credit.rule import CreditRule, transport
 from walkback.training.fleet import Fleet
-from walkback.training.optimisers import cosine
+from walkback.training.schedules import CosineSchedule
 from walkback.training.single import Single
 
 
@@ -131,7 +131,7 @@ def test_a_followers_gap_to_the_weights_shrinks_by_the_decay_alone():
     steps = 2 * (resolved.source.train_size // resolved.config.batch)
     factor = 1.0
     for done in range(steps):
-        factor *= 1 - cosine(resolved.config.lr, done, steps) * resolved.config.weight_decay
+        factor *= 1 - resolved.config.lr * CosineSchedule().factor(done, steps, 1) * resolved.config.weight_decay
     start, weights = resolved.state(), resolved.params()
     for name, feedback in end.state.items():
         gap = end.params[f"blocks.{name}.weight"] - feedback.mT

@@ -149,16 +149,14 @@ def test_the_head_and_the_top_credit_are_exact(rule, net):
     traced = make_trace(resolved, params, resolved.state(), x, y)
 
     def mean_loss(leaves: Leaves) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(resolved.net.forward(params | leaves, x), y)
+        return tiny.sample_losses(resolved.net.forward(params | leaves, x), y).mean()
 
     truth = grad(mean_loss)({n: v for n, v in params.items() if n.startswith("head.")})
     found = {f"head.{n}": v for n, v in traced.head_gradient.items()}
     assert tiny.distance(found, truth) < 1e-10
 
     top = traced.states[-1].clone().requires_grad_()
-    torch.nn.functional.cross_entropy(
-        resolved.net.forward_from(resolved.net.depth, params, top), y, reduction="sum"
-    ).backward()
+    tiny.sample_losses(resolved.net.forward_from(resolved.net.depth, params, top), y).sum().backward()
     torch.testing.assert_close(traced.top, top.grad, rtol=1e-10, atol=1e-14)
 
 
@@ -173,7 +171,7 @@ def test_exact_rules_equal_autograd_through_the_local_loss(rule, arch):
         params = perturbed(resolved)
 
         def mean_loss(leaves: Leaves, resolved: ResolvedRun = resolved, x=x, y=y) -> torch.Tensor:
-            return torch.nn.functional.cross_entropy(resolved.net.forward(leaves, x), y)
+            return tiny.sample_losses(resolved.net.forward(leaves, x), y).mean()
 
         truth = grad(mean_loss)(params)
         traced = make_trace(resolved, params, {}, x, y)
@@ -191,7 +189,7 @@ def test_exact_rules_give_the_gradient_of_the_summed_loss_in_every_state(rule, a
         traced = make_trace(resolved, params, {}, x, y)
         for layer, state in enumerate(traced.states):
             h = state.clone().requires_grad_()
-            losses = torch.nn.functional.cross_entropy(resolved.net.forward_from(layer, params, h), y, reduction="none")
+            losses = tiny.sample_losses(resolved.net.forward_from(layer, params, h), y)
             losses.sum().backward()
             torch.testing.assert_close(credits[layer], h.grad, rtol=1e-10, atol=1e-13)
 

@@ -165,6 +165,28 @@ def test_dying_inside_a_write_changes_no_bit(nursery, tmp_path, driver):
 
 
 @pytest.mark.slow
+def test_dying_while_learning_rates_are_tuned_changes_no_choice_and_no_bit(nursery, tmp_path):
+    training = {**PAIR, "methods": ["dfa"], "tune": "lr=1e-3,1e-2,1e-1"}
+    undisturbed(nursery, training, tmp_path / "through", "fleet")
+    tables = (tmp_path / "through" / "tuning.json").read_bytes()
+    statuses = []
+    for operation in range(5, 400, 28):
+        out = tmp_path / str(operation)
+        statuses.append(nursery.train(training, out, "fleet", operation=operation))
+        assert statuses[-1] in (0, DIED)
+        assert nursery.train(training, out, "fleet") == 0
+        assert (out / "tuning.json").read_bytes() == tables
+        for folder in (out, out / "tuning"):
+            for path in store.find_runs(folder):
+                other = tmp_path / "through" / path.relative_to(out)
+                assert walkback.load(path).record["files"] == walkback.load(other).record["files"], path.name
+        if statuses[-1] == 0:
+            break
+    assert statuses.count(DIED) >= 3
+    assert statuses[-1] == 0, "the last operations were never reached"
+
+
+@pytest.mark.slow
 @DRIVERS
 def test_dying_before_every_single_file_operation_changes_no_bit(nursery, tmp_path, driver):
     assert not dies_and_goes_on(nursery, tmp_path, driver, itertools.count())

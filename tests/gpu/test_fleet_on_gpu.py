@@ -44,6 +44,25 @@ def test_a_captured_fleet_equals_the_single_driver_on_the_cpu(rule, net):
             assert tiny.distance(snapshot.params, alone.params) < 5e-7, resolved.method
 
 
+@pytest.mark.parametrize("method", ["kp", "state_bridge"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"optimizer": "sgd:momentum=0.9,nesterov=true", "schedule": "step:every=1"},
+        {"optimizer": "sgd", "schedule": "constant"},
+        {"optimizer": "adam", "schedule": "warmup_cosine:warmup=0.3"},
+    ],
+    ids=lambda recipe: recipe["optimizer"],
+)
+def test_a_captured_fleet_of_several_learning_rates_equals_the_single_driver(method, recipe):
+    texts = [(method, 0.02), (f"{method}:shell=method", 0.005), (method, 0.005), (f"{method}:shell=method", 0.02)]
+    runs = [tiny.resolved(text, **{**recipe, "lr": lr}) for text, lr in texts]
+    data = runs[0].source.load(None)
+    for run, found in zip(runs, tiny.train(Fleet(runs, data, torch.device("cuda")), 2), strict=True):
+        (alone,) = tiny.train(Single(run, data, tiny.CPU), 2)
+        assert tiny.distance(found.params, alone.params) < 5e-7, run.method
+
+
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("net", ["resmlp", "vit_mini", "small_cnn"])
 def test_a_captured_fleet_resumes_from_a_snapshot_to_the_same_bits(net):

@@ -21,7 +21,7 @@ from walkback.credit.trace import trace
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import part, plain_linear
 from walkback.training.fleet import Fleet
-from walkback.training.optimisers import AdamW
+from walkback.training.optimisers import LeafOptimiser
 from walkback.training.single import Single
 
 BRIDGES = pytest.mark.parametrize("name", ["state_bridge", "credit_bridge"])
@@ -59,7 +59,7 @@ def own_gradients(resolved, params, state, traced):
 def fit(resolved, params, state, traced, steps, lr=3e-3):
     """Train the bridge alone on a fixed network: its final state, and the logs of all steps."""
     state = {name: leaf.clone() for name, leaf in state.items()}
-    optimiser, history = AdamW(state, 0.0), []
+    optimiser, history = LeafOptimiser(state, 0.0), []
     for _ in range(steps):
         gradients, logs = own_gradients(resolved, params, state, traced)
         optimiser.update(gradients, lr)

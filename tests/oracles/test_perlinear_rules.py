@@ -20,7 +20,7 @@ from walkback.credit.trace import trace
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Network, part, plain_linear
 from walkback.training.fleet import Fleet
-from walkback.training.optimisers import cosine
+from walkback.training.schedules import CosineSchedule
 from walkback.training.single import Single
 
 NAMES = ["usf", "frsf", "brsf", "kp"]
@@ -249,7 +249,8 @@ def test_the_gap_between_kp_feedback_and_weights_shrinks_by_the_decay_alone():
     data = resolved.source.load(None)
     steps = 2 * (resolved.source.train_size // resolved.config.batch)
     factor = math.prod(
-        1 - cosine(resolved.config.lr, done, steps) * resolved.config.weight_decay for done in range(steps)
+        1 - resolved.config.lr * CosineSchedule().factor(done, steps, 1) * resolved.config.weight_decay
+        for done in range(steps)
     )
     assert 0.4 < factor < 0.7
     first, truth = resolved.state(), transposed_weight_state(resolved, resolved.params(), "kp")[0]

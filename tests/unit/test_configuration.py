@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tiny
-from walkback.core.configuration import PARTS, RunConfig, SharedOptions, grid
+from walkback.core.configuration import SPECS, RunConfig, SharedOptions, grid
 from walkback.core.errors import InputError
 from walkback.core.settings import Spec, all_settings
 from walkback.credit import RULES
@@ -26,12 +26,12 @@ from walkback.training.resolved_run import resolve
 RUNS = Path(__file__).parents[2] / "results" / "paper" / "runs"
 WORDS = st.text("abcdef_", min_size=1, max_size=3)
 SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
-SPECS = st.builds(Spec, WORDS, st.dictionaries(WORDS, SCALARS, max_size=2))
+ANY_SPEC = st.builds(Spec, WORDS, st.dictionaries(WORDS, SCALARS, max_size=2))
 CONFIGS = st.builds(
     RunConfig,
-    method=SPECS,
-    arch=SPECS,
-    data=SPECS,
+    method=ANY_SPEC,
+    arch=ANY_SPEC,
+    data=ANY_SPEC,
     seed=st.integers(0),
     epochs=st.integers(1),
     batch=st.integers(1),
@@ -39,6 +39,8 @@ CONFIGS = st.builds(
     weight_decay=st.floats(0, allow_nan=False, allow_infinity=False),
     augment=st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["augment"])),
     dtype=st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["dtype"])),
+    optimizer=ANY_SPEC,
+    schedule=ANY_SPEC,
 )
 
 no_deadline = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -66,7 +68,7 @@ def test_a_configuration_survives_json(config):
 
 
 @no_deadline
-@given(CONFIGS, st.sampled_from([f.name for f in fields(RunConfig) if f.name not in PARTS]))
+@given(CONFIGS, st.sampled_from([f.name for f in fields(RunConfig) if f.name not in SPECS]))
 def test_the_digest_changes_with_every_field(config, name):
     hint = typing.get_type_hints(RunConfig)[name]
     value = getattr(config, name)
@@ -94,7 +96,17 @@ def test_digests_and_names_of_the_committed_runs_do_not_change():
         assert json.loads(json.dumps(resolved.config.to_json())) == record["config"]
 
 
-@pytest.mark.parametrize("part", PARTS)
+def test_the_default_optimiser_and_schedule_are_not_recorded_however_they_are_written():
+    plain = tiny.resolved()
+    assert not plain.config.to_json().keys() & {"optimizer", "schedule"}
+    written = tiny.resolved(optimizer="adamw:beta1=0.9,eps=1e-8", schedule="cosine")
+    assert (written.digest, written.name) == (plain.digest, plain.name)
+    assert tiny.resolved(optimizer="sgd").config.to_json()["optimizer"] == {
+        "name": "sgd", "momentum": 0.0, "nesterov": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("part", SPECS)
 def test_the_digest_changes_with_every_part(part):
     base = RunConfig()
     spec = getattr(base, part)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import walkback as wb
 from walkback.cli.main import main
@@ -300,3 +301,22 @@ def test_explain_says_what_each_check_is(capsys):
     assert "Misleads:" in capsys.readouterr().out
     assert main(["explain", "D9"]) == 3
     assert "Unknown diagnostic 'D9'" in capsys.readouterr().err
+
+
+def chain(*layers: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*layers, nn.Linear(12, 4))
+
+
+def test_a_plain_mlp_is_measured_in_blocks_of_layer_and_activation():
+    widths = [(6, 12), (12, 12), (12, 12)]
+    report = wb.diagnose(chain(*(nn.Sequential(nn.Linear(i, o), nn.Tanh()) for i, o in widths)), batches(), 0.6, 0.3)
+    assert len(report.quantities.layers) == 4
+    assert report.flags["D2"].status == "clear"
+
+
+@pytest.mark.parametrize("blocks", ["auto", ["2", "4"]])
+def test_a_flat_chain_of_layers_says_how_to_make_blocks(blocks):
+    flat = chain(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh())
+    with pytest.raises(wb.InputError, match=r"nn\.Sequential"):
+        wb.diagnose(flat, batches(), blocks=blocks)

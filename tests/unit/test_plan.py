@@ -62,7 +62,8 @@ DIFFERENT_FLEETS = [
     (tiny.resolved("fa"), tiny.resolved("dfa")),
     (tiny.resolved("fa"), tiny.resolved("fa:site=input")),
     (tiny.resolved("fa:penalty=0.1"), tiny.resolved("fa:penalty=0.1,penalty_reduction=mean")),
-    (tiny.resolved(), tiny.resolved(lr=0.01)),
+    (tiny.resolved(), tiny.resolved(optimizer="sgd")),
+    (tiny.resolved(), tiny.resolved(schedule="constant")),
     (tiny.resolved(), tiny.resolved(batch=8)),
     (tiny.resolved(), tiny.resolved(epochs=3)),
     (tiny.resolved(), tiny.resolved(weight_decay=0.0)),
@@ -75,6 +76,11 @@ DIFFERENT_FLEETS = [
 @pytest.mark.parametrize(("left", "right"), DIFFERENT_FLEETS, ids=lambda resolved: resolved.name)
 def test_runs_that_differ_in_a_static_setting_do_not_share_a_fleet(left, right):
     assert names(groups([left, right])) == [[left.name], [right.name]]
+
+
+def test_runs_that_differ_in_their_learning_rate_share_a_fleet():
+    left, right = tiny.resolved(), tiny.resolved(lr=0.01)
+    assert names(groups([left, right])) == [[left.name, right.name]]
 
 
 def test_groups_and_their_runs_keep_the_given_order():

@@ -33,6 +33,7 @@ from walkback.cli.main import main
 from walkback.judge.card import read_card
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.watching import huggingface, lightning
+from walkback.watching.callback import CallbackBase
 from walkback.watching.detectors import DETECTOR_NAMES, PAPERS_D2, parse_alarms, raised_in
 from walkback.watching.follow import state_of
 from walkback.watching.journal import WATCH_LOG, WATCH_RECORD
@@ -325,6 +326,36 @@ class TestInvalidInput:
         with pytest.raises(wb.InputError, match="not a percentage"):
             watch.finish(headline_acc=30.6)
         assert watch.finish(headline_acc=0.306, frozen_baseline_acc=0.349).flags["D3"].status == "raised"
+
+    def test_accuracies_given_after_the_end_judge_the_card_again(self, tmp_path):
+        watch = wb.Watch(net(), batches(), out=tmp_path / "w")
+        first = watch.finish()
+        assert first.flags["D3"].status == "missing"
+        report = watch.finish(headline_acc=0.306, frozen_baseline_acc=0.349)
+        assert report.flags["D3"].status == "raised"
+        assert report is watch.report
+        assert report.measurements is first.measurements, "nothing is measured again"
+        card = json.loads((tmp_path / "w" / "report.json").read_text())
+        assert card["claim"]["headline_acc"] == [0.306]
+        assert json.loads((tmp_path / "w" / WATCH_RECORD).read_text())["verdict"] == report.verdict
+
+    @pytest.mark.parametrize("as_function", [False, True])
+    def test_a_callback_takes_accuracies_at_the_end(self, tmp_path, as_function):
+        given = {"headline_acc": 0.306, "frozen_baseline_acc": 0.349}
+        callback = CallbackBase(batches(), out=tmp_path / "w", accuracies=(lambda: given) if as_function else given)
+        callback.begin(net(), 0)
+        callback.end()
+        assert callback.watch.report.flags["D3"].status == "raised"
+
+    def test_wrong_accuracies_of_a_callback_are_refused_and_cost_no_card(self, tmp_path):
+        for wrong, named in (({"acc": 0.3}, "headline_acc"), (0.3, "expected a dict")):
+            with pytest.raises(wb.InputError, match=named):
+                CallbackBase(batches(), accuracies=wrong)
+        callback = CallbackBase(batches(), out=tmp_path / "w", accuracies=lambda: {"headline_acc": 30.6})
+        callback.begin(net(), 0)
+        with pytest.raises(wb.InputError, match="not a percentage"):
+            callback.end()
+        assert (tmp_path / "w" / "report.json").is_file()
 
     def test_a_missing_library_is_named(self, monkeypatch):
         for module in ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks", "transformers.trainer_callback"):

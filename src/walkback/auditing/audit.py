@@ -12,11 +12,13 @@ from walkback.auditing.diagnose_runs import diagnose_resolved
 from walkback.auditing.epoch_monitor import EpochMonitor
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError, unknown
+from walkback.core.tuning import TuneOptions, TuningTable
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
 from walkback.report.notebook import audit_html, data_frame, method_rows
 from walkback.report.overview import overview_text
+from walkback.report.tuning import tuning_text
 from walkback.report.verdict_lines import verdict_lines
 from walkback.runs.train_runs import (
     ProgressListener,
@@ -24,8 +26,8 @@ from walkback.runs.train_runs import (
     TrainOptions,
     choose_device,
     refuse_duplicates,
-    train_resolved,
 )
+from walkback.runs.tuning import train_tuned
 from walkback.training.resolved_run import ResolvedRun
 
 OracleChoice = Literal["none", "exact", "all"]
@@ -42,6 +44,8 @@ class Audit:
     """One for every run, baselines and oracles included."""
     table: AuditTable | None
     """None while a run is unfinished."""
+    tuning: TuningTable | None = None
+    """The learning rates, where they were tuned."""
 
     @property
     def page(self) -> Path:
@@ -69,7 +73,8 @@ class Audit:
         """The overview as text: every column of the page's table."""
         if self.table is None:
             return self._unfinished
-        return overview_text([card for row in self.table.rows for card in row.cards])
+        text = overview_text([card for row in self.table.rows for card in row.cards])
+        return text if self.tuning is None else f"{text}\n\n{tuning_text(self.tuning)}"
 
     @property
     def _unfinished(self) -> str:
@@ -83,21 +88,27 @@ def run_audit(
     judge_options: JudgeOptions,
     listener: ProgressListener,
     oracle: OracleChoice = "exact",
+    tune: TuneOptions | None = None,
 ) -> Audit:
-    """Train the methods, their baselines and oracles, judge each method over its seeds, and write the pages."""
+    """Train the methods, their baselines and oracles, judge each method over its seeds, and write the pages.
+
+    With `tune` each of them is trained with its own learning rate.
+    """
     refuse_duplicates(methods)
     frozen = [resolved.method for resolved in methods if resolved.shared_options.shell != "none"]
     if frozen:
         raise InputError(f"'{frozen[0]}' is a frozen baseline; an audit adds those itself. Name the method without it.")
     # The page shows the first epoch at which each detector fails; measuring does not change what a run computes.
-    results = train_resolved(with_baselines(methods, oracle), options, listener, EpochMonitor())
+    results, tuning = train_tuned(with_baselines(methods, oracle), tune, options, listener, EpochMonitor())
     if any(result.status != "done" for result in results):
-        return Audit(options.out, tuple(results), None)
+        return Audit(options.out, tuple(results), None, tuning)
+    if tuning is not None:
+        methods = [resolved.tuned(tuning) for resolved in methods]
     measurer = RunMeasurer(options.data_root, choose_device(options.device))
     reports = diagnose_resolved(methods, options.out, judge_options, measurer, listener, PAGES)
     table = make_audit_table([report.to_json() for report in reports])
     write_overview(table, options.out, options.out)
-    return Audit(options.out, tuple(results), table)
+    return Audit(options.out, tuple(results), table, tuning)
 
 
 def with_baselines(methods: Sequence[ResolvedRun], oracle: OracleChoice = "none") -> list[ResolvedRun]:

@@ -9,11 +9,14 @@ from typing import Any
 
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.core.tuning import TuningTable, setting_digest
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.card import read_card
 from walkback.report.audit_page.page import audit_page
 from walkback.report.overview import overview_latex, overview_markdown
+from walkback.report.tuning import tuning_latex, tuning_markdown
 from walkback.runs import store
+from walkback.runs.tuning_tables import read_tables
 
 OVERVIEW = "audit"
 OVERVIEW_FORMATS = ("html", "md", "tex", "json")
@@ -31,17 +34,24 @@ def write_overview(
     cards = [card for row in found.rows for card in row.cards]
     names = [str(card["provenance"]["run"]) for card in cards]
     targets = [links.get(name, "") if links is not None else f"{name}/report.html" for name in names]
+    settings = {setting_digest(card["provenance"].get("config") or {}) for card in cards}
+    tuning = [table for setting, table in read_tables(runs).items() if setting in settings]
     make = {
-        "html": lambda: audit_page(cards, "Audit", targets, [log_of(runs / name) for name in names]),
-        "md": lambda: overview_markdown(cards),
-        "tex": lambda: overview_latex(cards),
-        "json": lambda: json.dumps(found.to_json(), allow_nan=False),
+        "html": lambda: audit_page(cards, "Audit", targets, [log_of(runs / name) for name in names], tuning),
+        "md": lambda: "\n".join([overview_markdown(cards), *map(tuning_markdown, tuning)]),
+        "tex": lambda: "\n".join([overview_latex(cards), *map(tuning_latex, tuning)]),
+        "json": lambda: json.dumps(overview_json(found, tuning), allow_nan=False),
     }
     # Everything is rendered before anything is written.
     texts = {folder / f"{OVERVIEW}.{form}": make[form]() for form in forms}
     for path, text in texts.items():
         write_atomic(path, text.encode())
     return list(texts)
+
+
+def overview_json(found: AuditTable, tuning: Sequence[TuningTable]) -> dict[str, Any]:
+    """The overview as JSON; `tuning` is there where learning rates were tuned."""
+    return {**found.to_json(), **({"tuning": [table.to_json() for table in tuning]} if tuning else {})}
 
 
 def read_overview(folder: Path) -> AuditTable:

@@ -37,11 +37,12 @@ def diagnose_model(
     blocks: Blocks | None,
     step_fn: StepFn | None,
     options: MeasureOptions,
+    distinct: bool = True,
 ) -> DiagnosticReport:
     """Measure a model someone else made, leaving it as it was, and judge it."""
     require_module(model)
     evidence = Evidence.of(**accuracies, null=judge_options.null)  # type: ignore[arg-type]
-    groups = regroup(eval_batches)
+    groups = regroup(eval_batches, distinct=None if distinct else False)
     with measurement_mode(model):
         subject = subject_of(model, "auto" if blocks is None else blocks, *groups[0], step_fn)
         measurements = measure(subject, groups, options)

@@ -9,6 +9,7 @@ from typing import Any
 from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.measurements import Array, Measurements
+from walkback.core.tuning import TuningTable
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
@@ -78,7 +79,8 @@ def diagnose_run(
     run: store.Run, resolved: ResolvedRun, judge_options: JudgeOptions, measurer: RunMeasurer, run_index: RunIndex
 ) -> DiagnosticReport:
     """Measure one finished run and judge it; nothing is written."""
-    return judge_run(run, resolved, measurer.measure(run, resolved), judge_options, run_index, measurer.correct)
+    taken = measurer.measure(run, resolved)
+    return judge_run(run, resolved, taken, judge_options, run_index, measurer.correct, measurer.losses)
 
 
 def judge_run(
@@ -88,9 +90,10 @@ def judge_run(
     judge_options: JudgeOptions,
     run_index: RunIndex,
     correct: Correct,
+    losses: Correct | None = None,
 ) -> DiagnosticReport:
     """Judge a run's measurements against the baselines in `run_index`."""
-    evidence = evidence_of(resolved, judge_options.null, run_index, correct, test_size(measurements))
+    evidence = evidence_of(resolved, judge_options.null, run_index, correct, test_size(measurements), losses)
     context = context_of(run, resolved, measurements, judge_options, run_index)
     return judge(
         measurements,
@@ -132,6 +135,7 @@ def context_of(
             "config_digest": run.record["digest"],
             "files": run.record["files"],
             "null": judge_options.null,
+            **({} if resolved.tuning is None else {"tuning": _tuning_facts(resolved.tuning)}),
             "trained": run.record["versions"],
             "measured_on": measurements.facts["measured_on"],
         },
@@ -144,13 +148,29 @@ def context_of(
     }
 
 
+def _tuning_facts(table: TuningTable) -> dict[str, Any]:
+    return {
+        "learning_rates_tried": table.grid,
+        "seeds": table.asked.seeds,
+        "held_out": table.asked.held_out,
+        "chosen": table.rates,
+        "at_edge": [row.method for row in table.rows if row.edge],
+    }
+
+
 def evidence_of(
-    resolved: ResolvedRun, null: str, run_index: RunIndex, correct: Correct, test_samples: int | None = None
+    resolved: ResolvedRun,
+    null: str,
+    run_index: RunIndex,
+    correct: Correct,
+    test_samples: int | None = None,
+    losses: Correct | None = None,
 ) -> Evidence:
     """The accuracies of the method, its frozen baselines, backprop and its oracles, over all seeds with finished runs.
 
     For a single seed also which test samples each run gets right, for an interval over samples. `test_samples` is the
-    size of their test set.
+    size of their test set. Networks that predict at every token are compared by their losses; `losses` gives those of
+    a run's test windows.
     """
     found: dict[int, dict[str, tuple[store.Run, ResolvedRun]]] = {}
     for seed in run_index.seeds():
@@ -162,11 +182,30 @@ def evidence_of(
     # Only seeds that every part has can be paired.
     common = {seed: parts for seed, parts in tested.items() if all(name in parts for name in shells)}
 
+    def results(name: str, key: str) -> list[float]:
+        return [float(parts[name][0].record["result"][key]) for parts in common.values()]
+
     def accuracies(name: str) -> list[float]:
-        return [float(parts[name][0].record["result"]["test_acc"]) for parts in common.values()]
+        return results(name, "test_acc")
 
     with_bp = bool(common) and all("bp" in parts for parts in common.values())
     single = next(iter(common.values())) if len(common) == 1 and shells else {}
+    if resolved.net.per_token:
+        known = {**single, **({} if with_bp else {"bp": None})}
+        windows = {name: losses(*part) for name, part in known.items() if part} if losses else {}
+        return Evidence.of(
+            headline_acc=accuracies("headline"),
+            frozen_baseline_acc={name: accuracies(name) for name in shells},
+            bp_acc=accuracies("bp") if with_bp else None,
+            null=null,
+            seeds=common,
+            test_samples=test_samples,
+            oracles=_oracles(resolved, tuple(common), run_index, None),
+            headline_loss=results("headline", "test_loss"),
+            frozen_baseline_loss={name: results(name, "test_loss") for name in shells},
+            bp_loss=results("bp", "test_loss") if with_bp else None,
+            window_losses=windows,
+        )
     return Evidence.of(
         headline_acc=accuracies("headline"),
         frozen_baseline_acc={name: accuracies(name) for name in shells},
@@ -182,7 +221,7 @@ def evidence_of(
 
 
 def _oracles(
-    resolved: ResolvedRun, seeds: Sequence[int], run_index: RunIndex, correct: Correct
+    resolved: ResolvedRun, seeds: Sequence[int], run_index: RunIndex, correct: Correct | None
 ) -> dict[str, OracleAccuracies]:
     """The accuracies of the oracle controls that are finished for all these seeds, each with its frozen baseline."""
 
@@ -190,18 +229,24 @@ def _oracles(
         made = [of.with_seed(seed) for seed in seeds]
         return [(run, each) for each in made if (run := run_index.finished(each))]
 
-    def accuracies(runs: Sequence[tuple[store.Run, ResolvedRun]]) -> tuple[float, ...]:
-        return tuple(float(run.record["result"]["test_acc"]) for run, _ in runs)
+    def results(runs: Sequence[tuple[store.Run, ResolvedRun]], key: str) -> tuple[float, ...]:
+        return tuple(float(run.record["result"][key]) for run, _ in runs if key in run.record["result"])
 
     def answers(runs: Sequence[tuple[store.Run, ResolvedRun]]) -> tuple[bool, ...]:
         """Which test samples a single run gets right, for an interval over samples."""
-        return tuple(bool(value) for value in correct(*runs[0])) if len(seeds) == 1 else ()
+        return tuple(bool(value) for value in correct(*runs[0])) if correct and len(seeds) == 1 else ()
 
     found = {}
     for kind, oracle in resolved.oracles.items():
         runs, frozen = finished(oracle), finished(oracle.frozen_baseline)
         if seeds and len(runs) == len(frozen) == len(seeds):
             found[kind] = OracleAccuracies(
-                oracle.method, accuracies(runs), accuracies(frozen), answers(runs), answers(frozen)
+                oracle.method,
+                results(runs, "test_acc"),
+                results(frozen, "test_acc"),
+                answers(runs),
+                answers(frozen),
+                results(runs, "test_loss"),
+                results(frozen, "test_loss"),
             )
     return found

@@ -19,13 +19,15 @@ from walkback.data.feed import Normalise, TestSet
 from walkback.measure.finite_steps import measure_functional
 from walkback.measure.inputs import Groups, regroup
 from walkback.measure.options import MeasureOptions
-from walkback.measure.snapshot import majority_share, measure
+from walkback.measure.snapshot import majority_share, measure, unigram_entropy
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
+from walkback.runs.tuning import with_stored_rates
 from walkback.training.driver import set_exact_arithmetic
 from walkback.training.resolved_run import ResolvedRun, resolve
+from walkback.training.test_losses import test_losses
 
 EVALUATION_SAMPLES = 8 * GROUP
 """Evaluation samples of a stored run: the first of its test set."""
@@ -49,10 +51,11 @@ class RunMeasurer:
         set_exact_arithmetic(device)
 
     def resolved(self, run: store.Run) -> ResolvedRun:
-        """The stored run's configuration, resolved and checked against its recorded digest."""
+        """The stored run's configuration, resolved and checked against its recorded digest; with
+        the table that it was tuned by, if its folder has one."""
         resolved = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
         self.check(run, resolved)
-        return resolved
+        return with_stored_rates(resolved, run.path.resolve().parent)
 
     def check(self, run: store.Run, resolved: ResolvedRun) -> None:
         """Refuse a stored run that is not this resolved run."""
@@ -104,8 +107,12 @@ class RunMeasurer:
     ) -> Measurements:
         """The measurements with those of the whole test set, of the weights' change, and the run's origin."""
         arrays = {**taken.arrays, **_weight_change(first, params), "test_correct": self._right(run, resolved, params)}
-        share = majority_share(self.data(run, resolved).test_y)
-        facts = {**taken.facts, "leaves": list(first), "majority_share": share, **self._origin(run)}
+        labels = self.data(run, resolved).test_y
+        chance = {"majority_share": majority_share(labels)}
+        if resolved.net.per_token:
+            chance["unigram_entropy"] = unigram_entropy(labels)
+            arrays["test_loss"] = self.losses(run, resolved)
+        facts = {**taken.facts, "leaves": list(first), **chance, **self._origin(run)}
         return Measurements(arrays, facts)
 
     def measure_functional(
@@ -134,14 +141,21 @@ class RunMeasurer:
         return Measurements({"test_correct": self.correct(run, resolved)}, self._origin(run))
 
     def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
-        """1 for each test sample the run gets right, 0 for the others."""
+        """1 for each test sample the run gets right, 0 for the others; of windows of tokens the share of right ones."""
         return self._right(run, resolved, _leaves(run, "model", run.model(), resolved.params(), self.device))
 
     def _right(self, run: store.Run, resolved: ResolvedRun, params: Leaves) -> Array:
         with torch.no_grad():
             found = [resolved.net.forward(params, x).argmax(-1) == y for x, y in self._tests(run, resolved).batches()]
-        right: Array = torch.cat(found).cpu().numpy().astype(np.float64)
+        answers = torch.cat(found).cpu().numpy().astype(np.float64)
+        right: Array = answers.reshape(len(answers), -1).mean(1)
         return right
+
+    def losses(self, run: store.Run, resolved: ResolvedRun) -> Array:
+        """The test loss of each sample, in nats; of windows of tokens, in nats a token."""
+        params = _leaves(run, "model", run.model(), resolved.params(), self.device)
+        found: Array = test_losses(resolved.net, params, self._tests(run, resolved)).cpu().numpy().astype(np.float64)
+        return found
 
     def _training_samples(self, run: store.Run, resolved: ResolvedRun) -> tuple[Tensor, Tensor]:
         """The first training samples, as a probe sees them."""

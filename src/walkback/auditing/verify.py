@@ -36,7 +36,7 @@ from walkback.judge.compare import (
     without_checks,
 )
 from walkback.judge.editions import CLAIMS_EDITION
-from walkback.judge.evidence import BP_SHELL, Evidence, OracleAccuracies
+from walkback.judge.evidence import BP_SHELL, Evidence, OracleAccuracies, TestLosses
 from walkback.judge.headline import CLAIMED
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import judge
@@ -143,7 +143,9 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
     run_index = RunIndex(bundle.parent)
     beside, why = Evidence(null=judge_options.null), "baseline runs are not beside the bundle"
     try:
-        beside = evidence_of(resolved, judge_options.null, run_index, measurer.correct, test_size(taken))
+        beside = evidence_of(
+            resolved, judge_options.null, run_index, measurer.correct, test_size(taken), measurer.losses
+        )
     except InputError as error:
         why = f"a run beside the bundle cannot be measured ({error})"
     evidence = beside if _covers(beside, claim) else _stated_evidence(card, beside, run, why, checks)
@@ -236,7 +238,13 @@ def _stated_evidence(
     try:
         frozen = {name: tuple(values) for name, values in claim["frozen"].items()}
         oracles = {
-            name: OracleAccuracies(each["method"], tuple(each["acc"]), tuple(each["frozen_acc"]))
+            name: OracleAccuracies(
+                each["method"],
+                tuple(each["acc"]),
+                tuple(each["frozen_acc"]),
+                loss=tuple(each.get("loss", ())),
+                frozen_loss=tuple(each.get("frozen_loss", ())),
+            )
             for name, each in claim.get("oracles", {}).items()
         }
         return Evidence(
@@ -247,10 +255,18 @@ def _stated_evidence(
             seeds=tuple(claim["seeds"]),
             oracles=oracles,
             test_samples=claim.get("test_samples"),
+            losses=_stated_losses(claim.get("losses")),
         )
     except InputError as error:
         checks.append(VerificationCheck("claim", "differs", str(error)))
         return beside
+
+
+def _stated_losses(stated: Any) -> TestLosses | None:
+    if not stated:
+        return None
+    frozen = {name: tuple(values) for name, values in stated.get("frozen", {}).items()}
+    return TestLosses(tuple(stated["headline"]), frozen, tuple(stated["bp"]))
 
 
 def _in_part(stated: Columns, found: Columns, own: float | None) -> list[VerificationCheck]:

@@ -32,6 +32,7 @@ class ProgressBar(ProgressListener):
         """Steps done before the present group was started."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
+        self.close()
         self._groups = list(groups)
         self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
@@ -78,6 +79,9 @@ class ProgressBar(ProgressListener):
     def skipped(self, names: Sequence[str]) -> None:
         self._console.print(f"{len(names)} finished run{'s' if len(names) > 1 else ''} skipped")
 
+    def noted(self, message: str) -> None:
+        self._console.print(message, markup=False)
+
     def warned(self, message: str) -> None:
         print(f"walkback: {message}", file=sys.stderr)
 
@@ -122,12 +126,14 @@ def result_table(results: Sequence[Result]) -> Table:
     """A row for each run, with its test accuracy."""
     table = Table(title="Test accuracy after the last epoch", title_justify="left", box=None)
     table.add_column("method", overflow="fold")
-    for heading in ("seed", "test acc", "seconds"):
+    with_loss = any(result.test_loss is not None for result in results)
+    for heading in ("seed", "test acc", *(["nats a token"] if with_loss else []), "seconds"):
         table.add_column(heading, justify="right")
     table.add_column("run", overflow="fold", style="dim")
     for result in results:
         accuracy = "unfinished" if result.test_acc is None else f"{result.test_acc:.4f}"
-        table.add_row(result.method, str(result.seed), accuracy, f"{result.seconds:.1f}", result.run)
+        loss = [] if not with_loss else ["" if result.test_loss is None else f"{result.test_loss:.4f}"]
+        table.add_row(result.method, str(result.seed), accuracy, *loss, f"{result.seconds:.1f}", result.run)
     return table
 
 

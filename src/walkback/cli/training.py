@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from walkback.core.configuration import PARTS, RunConfig
 from walkback.core.errors import InputError
 from walkback.core.settings import Spec, parse_pairs
+from walkback.core.tuning import TuneOptions
 
 PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "tf32"}
 """`--precision` choices and the run dtype each of them sets."""
@@ -23,6 +25,10 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", nargs="+", type=int, default=[42], metavar="SEED", help="random seeds, one run for each"
     )
     parser.add_argument("--epochs", type=int, default=RunConfig.epochs, help="passes over the training data")
+    parser.add_argument("--optimizer", help="adamw, adam or sgd with settings, such as sgd:momentum=0.9,nesterov=true")
+    parser.add_argument(
+        "--schedule", help="learning rate over the run: cosine, constant, step:every=30 or warmup_cosine:warmup=0.05"
+    )
     parser.add_argument(
         "--precision",
         choices=tuple(PRECISIONS),
@@ -36,6 +42,29 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="other settings of the run: batch, lr, weight_decay, augment, dtype, arch.KEY, data.KEY",
     )
+
+
+def add_tuning_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose each method's own learning rate."""
+    parser.add_argument(
+        "--tune",
+        metavar="lr=RATE,RATE,...",
+        help="choose each method's learning rate (and each baseline's) on held-out training samples, from this grid",
+    )
+    parser.add_argument(
+        "--tune-seeds", nargs="+", type=int, default=[], metavar="SEED", help="seeds of the tuning runs"
+    )
+    parser.add_argument(
+        "--tune-held-out", type=float, default=0.2, metavar="SHARE", help="share of training samples held out"
+    )
+
+
+def tune_options(args: argparse.Namespace) -> TuneOptions | None:
+    """What `--tune` and its options ask for; None without it."""
+    found = TuneOptions.of(args.tune)
+    if found is None and args.tune_seeds:
+        raise InputError("--tune-seeds is given without --tune. Add --tune lr=1e-4,3e-4,1e-3,3e-3.")
+    return found and replace(found, seeds=tuple(args.tune_seeds), held_out=args.tune_held_out)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +114,10 @@ def grid_settings(args: argparse.Namespace) -> dict[str, Any]:
                 f"--precision {args.precision} is dtype={dtype}, but --set has dtype={settings['dtype']}. "
                 "Give one of them."
             )
+    for name in ("optimizer", "schedule"):
+        text = getattr(args, name)
+        if text is not None and settings.setdefault(name, text) != text:
+            raise InputError(f"--{name} {text} is given, but --set has {name}={settings[name]}. Give one of them.")
     specs = {part: _with_settings(part, getattr(args, part), parts[part]) for part in ("arch", "data")}
     return {**specs, "seeds": args.seeds, "epochs": args.epochs, **settings}
 

@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.core.settings import Spec, build_settings, convert, omitted_at_default, require_above, require_at_least
+from walkback.core.settings import (
+    Spec,
+    build_settings,
+    convert,
+    omitted_at_default,
+    omitted_settings,
+    require_above,
+    require_at_least,
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,10 @@ class RunConfig:
     dtype: Literal["float32", "float64", "tf32"] = "float32"
     """`tf32` is float32 with TF32 matrix products (factors rounded to ten bits) in training steps on a GPU; measuring a
     model uses full float32 products."""
+    optimizer: Spec = omitted_at_default(Spec("adamw"))  # noqa: RUF009  # Specs are frozen.
+    """`adamw`, `adam` or `sgd` with their settings, such as `sgd:momentum=0.9,nesterov=true`."""
+    schedule: Spec = omitted_at_default(Spec("cosine"))  # noqa: RUF009
+    """The learning rate over the run: `cosine`, `constant`, `step:every=30` or `warmup_cosine:warmup=0.05`."""
 
     def __post_init__(self) -> None:
         require_at_least(self.seed, 0, "seed")
@@ -60,8 +72,9 @@ class RunConfig:
         require_at_least(self.weight_decay, 0, "weight_decay")
 
     def to_json(self) -> dict[str, Any]:
-        document = asdict(self)
-        for part in PARTS:
+        omitted = omitted_settings(self)
+        document = {name: value for name, value in asdict(self).items() if name not in omitted}
+        for part in document.keys() & SPECS:
             spec: Spec = getattr(self, part)
             document[part] = {"name": spec.name, **spec.settings}
         return document
@@ -69,13 +82,13 @@ class RunConfig:
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RunConfig:
         values = dict(document)
-        for part in PARTS:
+        for part in SPECS:
             if part in values:
                 given = values.pop(part)
                 if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
                     raise InputError(f"The config's '{part}' is {given!r}; expected an object with a 'name'.")
                 values[part] = Spec(given["name"], {k: v for k, v in given.items() if k != "name"})
-        specs = {part: values.pop(part) for part in PARTS if part in values}
+        specs = {part: values.pop(part) for part in SPECS if part in values}
         base = build_settings(RunConfig, values, "the run")
         return RunConfig(**(_field_values(base) | specs))
 
@@ -92,6 +105,8 @@ def config_digest(document: Mapping[str, Any]) -> str:
 
 PARTS = ("method", "arch", "data")
 """The fields that name an item of a catalog."""
+SPECS = (*PARTS, "optimizer", "schedule")
+"""The fields that are a name with settings."""
 
 
 def _field_values(config: RunConfig) -> dict[str, Any]:

@@ -66,6 +66,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "correct": ("sample",),
     # The same over the whole test set of a stored run.
     "test_correct": ("test sample",),
+    # The loss of each test window of tokens, in nats a token.
+    "test_loss": ("test sample",),
     # |softmax - target|.
     "error_norm": ("sample",),
     # Only where a credit was measured: norm, cosine with g64, inner product with g64, all per sample (sum scale).

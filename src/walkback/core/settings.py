@@ -89,9 +89,14 @@ def omitted_at_default(default: Any) -> Any:
 
 def recorded_settings(instance: Any) -> dict[str, Any]:
     """The settings that a configuration records: all but the `omitted_at_default` ones that have their default."""
-    omissible = {f.name for f in dataclasses.fields(instance) if f.metadata.get(_OMITTED_AT_DEFAULT)}
-    omitted = omissible - changed_settings(instance).keys()
+    omitted = omitted_settings(instance)
     return {name: value for name, value in all_settings(instance).items() if name not in omitted}
+
+
+def omitted_settings(instance: Any) -> set[str]:
+    """The `omitted_at_default` fields of a dataclass that have their default."""
+    omissible = {f.name for f in dataclasses.fields(instance) if f.metadata.get(_OMITTED_AT_DEFAULT)}
+    return omissible - changed_settings(instance).keys()
 
 
 def all_settings(instance: Any) -> dict[str, Any]:
@@ -126,6 +131,8 @@ def convert(value: Any, hint: Any, what: str) -> Any:
         return _to_float(value, what)
     if hint is str and isinstance(value, str):
         return value
+    if hint is Spec and isinstance(value, str | Spec):
+        return Spec.parse(value)
     raise InputError(f"{what} is {value!r}, which is not a {getattr(hint, '__name__', hint)}.")
 
 

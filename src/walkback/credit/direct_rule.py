@@ -25,6 +25,8 @@ from walkback.nets.network import Leaves, Network
 class DirectRule(RandomFeedback):
     """a_l = B_l^T signal, with fixed B_l drawn from N(0, 1)."""
 
+    per_token = True
+
     credit_tokens: CreditTokens = "broadcast"
 
     @abstractmethod

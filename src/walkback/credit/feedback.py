@@ -52,8 +52,13 @@ def direct_shape(net: Network) -> tuple[int, int]:
 
 
 def project(net: Network, error: Tensor, matrix: Tensor, tokens: CreditTokens) -> Tensor:
-    """B^T e for each sample of `error` [n, classes], shaped like a hidden state; `matrix` is B, of `direct_shape`."""
+    """B^T e for each sample of `error` [n, classes], shaped like a hidden state; `matrix` is B, of `direct_shape`.
+
+    Where each token has an error of its own [n, tokens, classes], it is projected to that token.
+    """
     projected = error @ matrix
+    if net.per_token:
+        return projected
     if net.kind == "tokens":
         count = net.state_shape[0]
         if tokens == "cls":
@@ -67,6 +72,8 @@ def refuses_tokens(net: Network, tokens: str, usual: str) -> str | None:
 
     Networks without tokens accept the default, `usual`, only.
     """
+    if tokens != usual and net.per_token:
+        return f"credit_tokens={tokens} chooses among tokens, and here each has an error of its own; leave it out"
     if tokens != usual and net.kind != "tokens":
         return f"credit_tokens={tokens} chooses among tokens, and the hidden states have none; leave it out"
     return None
@@ -79,8 +86,14 @@ def without_credit(net: Network, tokens: CreditTokens) -> tuple[str, ...]:
 
 def unit(error: Tensor) -> Tensor:
     """Each sample's error scaled to length 1; a zero error stays zero."""
-    length = torch.linalg.vector_norm(error, dim=-1, keepdim=True)
+    length = _length(error).reshape(-1, *(1,) * (error.ndim - 1))
     return torch.where(length > 0, error / torch.where(length > 0, length, 1.0), 0.0)
+
+
+def _length(error: Tensor) -> Tensor:
+    """The length [n] of each sample's error, over all its tokens."""
+    length: Tensor = torch.linalg.vector_norm(error.flatten(1), dim=-1)
+    return length
 
 
 def scaled(error: Tensor, is_unit: Tensor) -> Tensor:
@@ -90,6 +103,6 @@ def scaled(error: Tensor, is_unit: Tensor) -> Tensor:
 
 def scale_factor(error: Tensor, is_unit: Tensor) -> Tensor:
     """The factor [n] by which `scaled` multiplies each sample's error; 0 for a zero error scaled to unit length."""
-    length = torch.linalg.vector_norm(error, dim=-1)
+    length = _length(error)
     inverse = torch.where(length > 0, 1 / torch.where(length > 0, length, 1.0), 0.0)
     return torch.where(is_unit > 0, inverse, 1.0)

@@ -26,6 +26,7 @@ class OracleRule(CreditRule):
 
     sites = ("output",)
     through_blocks = True
+    per_token = True  # The rule it stands in for is asked whether it is defined.
     fresh_is_null = False
 
     inner: CreditRule

@@ -25,6 +25,7 @@ class PerLinearRule(CreditRule):
 
     sites = ("output",)
     through_blocks = True
+    per_token = True
     label: ClassVar[Label] = UNRELATED
     """The label of all layers but the top one."""
 

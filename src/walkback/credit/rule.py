@@ -53,6 +53,8 @@ class CreditRule(ABC):
     """The credit sites the rule is defined for, its default first."""
     through_blocks: ClassVar[bool] = False
     """Whether the rule pulls credit back through the blocks (and so needs their input pullbacks)."""
+    per_token: ClassVar[bool] = False
+    """Whether the rule is defined for networks that predict at every token."""
     fresh_is_null: ClassVar[bool] = True
     """Whether a freshly drawn state is independent of the weights, so that its credit serves as a chance level."""
 
@@ -105,7 +107,7 @@ class CreditRule(ABC):
         return None
 
     def refuses(self, net: Network) -> str | None:
-        """Why the rule is not defined on this network; None if it is."""
+        """Why the rule is not defined on this network, `per_token` apart; None if it is."""
         return None
 
     def untrained(self, net: Network) -> tuple[str, ...]:
@@ -144,6 +146,13 @@ class CreditRule(ABC):
     def updates_state(self) -> bool:
         """Whether `after_update` is overridden, so that the weights before the update must be kept."""
         return type(self).after_update is not CreditRule.after_update
+
+
+def refusal(rule: CreditRule, net: Network) -> str | None:
+    """Why the rule is not defined on this network; None if it is."""
+    if net.per_token and not rule.per_token:
+        return "it predicts at every token, and the method has no rule for errors of tokens"
+    return rule.refuses(net)
 
 
 def _number(value: Any, hint: Any) -> float:

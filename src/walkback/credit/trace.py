@@ -59,14 +59,15 @@ class Trace:
     x: Tensor
     y: Tensor
     target: Tensor
-    """One-hot labels [n, classes]."""
+    """One-hot labels [n, classes]; a network that predicts at every token has [n, tokens, classes] throughout."""
     states: tuple[Tensor, ...]
     """h_0..h_L."""
     logits: Tensor
     losses: Tensor
-    """Per-sample cross-entropy [n]."""
+    """Per-sample cross-entropy [n]; the mean over a sample's tokens where each has a label."""
     error: Tensor
-    """softmax(logits) - target [n, classes], the loss gradient in the logits."""
+    """softmax(logits) - target [n, classes], the loss gradient in the logits: divided by the number of tokens where
+    each has a label."""
     top: Tensor
     """Exact gradient of each sample's own loss in h_L."""
     stem: Pullback
@@ -96,14 +97,14 @@ def trace(net: Network, params: Leaves, x: Tensor, y: Tensor, linears: Sequence[
     head = Pullback(net.head, part(params, "head"), states[-1], with_input=True)
     logits = head.output
     target = one_hot(y, net.classes).to(logits.dtype)
-    error = softmax_error(logits, target)
+    losses, error = cross_entropy(logits, y)
     return Trace(
         x=x,
         y=y,
         target=target,
         states=tuple(states),
         logits=logits,
-        losses=F.cross_entropy(logits, y, reduction="none"),
+        losses=losses,
         error=error,
         top=head.input(error),
         stem=stem,
@@ -116,9 +117,18 @@ def _branch(net: Network, linear: Linear) -> Callable[[Leaves, Tensor], Tensor]:
     return lambda leaves, h: net.branch(leaves, h, linear)
 
 
+def cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Each sample's loss, and its gradient in the logits; where each token has a label, the mean over the tokens."""
+    error = softmax_error(logits, one_hot(y, logits.shape[-1]).to(logits.dtype))
+    if y.ndim == 1:
+        return F.cross_entropy(logits, y, reduction="none"), error
+    losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
+    return losses.reshape(y.shape).mean(1), error / y.shape[1]
+
+
 def one_hot(y: Tensor, classes: int) -> Tensor:
     """Boolean one-hot labels; a comparison, because `F.one_hot` does not work under vmap inside derivatives."""
-    return y[:, None] == torch.arange(classes, device=y.device)
+    return y[..., None] == torch.arange(classes, device=y.device)
 
 
 def softmax_error(logits: Tensor, target: Tensor) -> Tensor:

@@ -55,6 +55,11 @@ class DataSource(ABC):
     def is_image(self) -> bool:
         return len(self.input_shape) == 3
 
+    @property
+    def per_token(self) -> bool:
+        """Whether each token of a sample has a label: windows are float32 [n, tokens], their labels [n, tokens]."""
+        return False
+
     def settings(self) -> dict[str, Any]:
         """The settings that a run's configuration records."""
         return recorded_settings(self)

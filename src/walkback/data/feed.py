@@ -116,6 +116,11 @@ class TestSet:
     def __len__(self) -> int:
         return len(self._y)
 
+    @property
+    def answers(self) -> int:
+        """The number of labels: one for each sample, or for each of its tokens."""
+        return self._y.numel()
+
     def batches(self) -> list[tuple[Tensor, Tensor]]:
         pairs = zip(torch.split(self._x, self._batch), torch.split(self._y, self._batch), strict=True)
         return [(self._normalise(x), y) for x, y in pairs]

@@ -40,6 +40,10 @@ class Tensors(DataSource):
     def is_image(self) -> bool:
         return self.data.is_image
 
+    @property
+    def per_token(self) -> bool:
+        return self.data.train_y.ndim == 2
+
     def settings(self) -> dict[str, Any]:
         return {"digest": self.digest}
 
@@ -60,9 +64,10 @@ def from_tensors(
 
     Inputs are uint8 images [n, channels, height, width], which are cropped, flipped and normalised by `mean` and `std`
     (per channel, of pixels scaled to 0..1), or floats of any shape [n, ...], which are used unchanged. Labels are whole
-    numbers from 0.
+    numbers from 0. For a language model inputs and labels are both whole numbers [n, tokens].
     """
-    inputs = [_inputs(x, name) for x, name in ((train_x, "train_x"), (test_x, "test_x"))]
+    per_token = torch.as_tensor(train_y).ndim == 2
+    inputs = [_inputs(x, name, per_token) for x, name in ((train_x, "train_x"), (test_x, "test_x"))]
     labels = [_labels(y, x, name) for y, x, name in zip((train_y, test_y), inputs, ("train_y", "test_y"), strict=True)]
     if inputs[0].shape[1:] != inputs[1].shape[1:] or inputs[0].dtype != inputs[1].dtype:
         raise InputError(
@@ -74,30 +79,40 @@ def from_tensors(
             f"Images with {inputs[0].shape[1]} channels need mean and std with {inputs[0].shape[1]} numbers each; "
             f"got {len(mean)} and {len(std)}."
         )
-    classes = int(max(y.max() for y in labels)) + 1
+    if labels[0].ndim != labels[1].ndim:
+        raise InputError("train_y has labels of samples, test_y of tokens, or the reverse. They must agree.")
+    tokens = inputs if labels[0].ndim == 2 else []
+    classes = int(max(values.max() for values in (*labels, *tokens))) + 1
     sha256 = digest(inputs[0], labels[0], inputs[1], labels[1])
     data = Dataset(inputs[0], labels[0], inputs[1], labels[1], classes, sha256, tuple(mean), tuple(std))
     return Tensors(data, sha256)
 
 
-def _inputs(values: Any, name: str) -> Tensor:
+def _inputs(values: Any, name: str, per_token: bool) -> Tensor:
     x = torch.as_tensor(values).cpu()
     is_image = x.dtype == torch.uint8 and x.ndim == 4
+    if per_token and _is_whole(x) and x.ndim == 2 and x.numel() and int(x.min()) >= 0:
+        return x.float().contiguous()  # Windows of tokens.
     if not is_image and not (x.is_floating_point() and x.ndim >= 2):
         raise InputError(
             f"{name} has shape {tuple(x.shape)} and type {x.dtype}; expected uint8 images [n, channels, height, width] "
-            "or floats [n, ...]."
+            "or floats [n, ...]; with a label for each token, whole numbers from 0 [n, tokens]."
         )
     if not is_image and not x.isfinite().all():
         raise InputError(f"{name} holds values that are not finite. Remove or replace those samples.")
     return x.contiguous() if is_image else x.float().contiguous()
 
 
+def _is_whole(x: Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+
+
 def _labels(values: Any, x: Tensor, name: str) -> Tensor:
     y = torch.as_tensor(values).cpu()
-    if y.ndim != 1 or len(y) != len(x) or y.is_floating_point() or len(y) == 0 or int(y.min()) < 0:
+    is_fitting = y.shape in (x.shape[:1], x.shape[:2] if x.ndim == 2 else None)
+    if not is_fitting or y.is_floating_point() or len(y) == 0 or int(y.min()) < 0:
         raise InputError(
             f"{name} has shape {tuple(y.shape)} and type {y.dtype}; expected {len(x)} whole numbers from 0, "
-            "one for each sample."
+            "one for each sample (or for each token of windows of tokens)."
         )
     return y.long().contiguous()

@@ -17,6 +17,7 @@ from walkback.judge.checklist import TODO, checklist
 from walkback.judge.evidence import NULLS, UNNAMED
 from walkback.judge.layers import Layer
 from walkback.judge.report import DiagnosticReport
+from walkback.judge.statistics import NATS
 
 
 def document(report: DiagnosticReport) -> dict[str, Any]:
@@ -64,6 +65,7 @@ def _claim(report: DiagnosticReport) -> CardClaim:
         null=evidence.deciding,
         test_samples=evidence.test_samples,
         oracles=evidence.oracles,
+        losses=evidence.losses,
         alignment=report.quantities.aggregates.a1,
     )
 
@@ -90,7 +92,8 @@ def _statistics(report: DiagnosticReport) -> CardStatistics:
     if margin is None:
         pairing = "none"
     else:
-        pairing = {"paired seeds": "by seed", "samples": "by sample (McNemar)"}.get(margin.counts, "not paired")
+        by_sample = "by window" if margin.unit == NATS else "by sample (McNemar)"
+        pairing = {"paired seeds": "by seed", "samples": by_sample}.get(margin.counts, "not paired")
     return CardStatistics(
         n=0 if margin is None else margin.n,
         counts="seeds" if margin is None else margin.counts,
@@ -101,6 +104,7 @@ def _statistics(report: DiagnosticReport) -> CardStatistics:
         confidence=report.thresholds.confidence,
         minimum_detectable_margin=None if margin is None else statistics.detectable_margin(margin),
         words=statistics.interval_text(margin),
+        unit="nats" if margin is not None and margin.unit == NATS else "pp",
     )
 
 
@@ -114,10 +118,15 @@ def limits(report: DiagnosticReport) -> list[str]:
     lines += [str(line) for line in report.context.get("notes") or ()]
     if q.groups < t.min_groups:
         lines.append(f"Only {q.groups} groups of samples were measured; {t.min_groups} or more are asked for.")
+    if repeats := facts.get("repeated_samples"):
+        lines.append(
+            f"{repeats} of {q.samples} evaluation samples repeat an earlier one (distinct=False): the samples are not "
+            "independent, and intervals over them are too narrow."
+        )
     if report.measurements.get("grad_cos64") is None:
         lines.append("There was no float64 replay: directions are not checked.")
     lines += _origin_lines(report)
-    if not report.evidence.frozen:
+    if not report.evidence.baselines:
         lines.append("No frozen baseline was given: depth utility is not checked.")
     if report.evidence.deciding == UNNAMED:
         lines.append(f"The frozen baseline is a bare number ({NULLS[UNNAMED]}).")

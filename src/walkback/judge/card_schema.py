@@ -18,7 +18,7 @@ from walkback.judge.card_part import AccuracySeeds, CardPart, JsonChoice, JsonKe
 from walkback.judge.checklist import ChecklistItem
 from walkback.judge.claim import Claim
 from walkback.judge.editions import CLAIMS_EDITION, PROTOCOLS, Outcome, Verdict
-from walkback.judge.evidence import NULLS, ORACLES, OracleAccuracies
+from walkback.judge.evidence import NULLS, ORACLES, OracleAccuracies, TestLosses
 from walkback.judge.failure_modes import Mode, Step
 from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
@@ -55,7 +55,18 @@ class CardClaim(CardPart):
         default_factory=dict
     )
 
-    JSON_LATER = ("test_samples", "oracles")
+    losses: TestLosses | None = None
+
+    JSON_KEYS = (
+        "method", "arch", "data", "digest", "seed", "notes", "seeds", "headline_acc", "frozen", "bp_acc", "null",
+        "alignment", "test_samples", "oracles", "losses",
+    )  # fmt: skip
+    JSON_REQUIRED = tuple(key for key in JSON_KEYS if key != "losses")
+    JSON_LATER = ("test_samples", "oracles", "losses")
+
+    def to_json(self) -> dict[str, Any]:
+        """Losses are written where there are some."""
+        return {key: value for key, value in super().to_json().items() if key != "losses" or value}
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,7 @@ class CardStatistics(CardPart):
     minimum_detectable_margin: float | None
     words: str
     ddof: Literal[1] = 1
-    unit: Literal["pp"] = "pp"
+    unit: Literal["pp", "nats"] = "pp"
 
     JSON_KEYS = (
         "n", "counts", "ddof", "pairing", "mean", "sd", "interval", "confidence", "minimum_detectable_margin", "unit",

@@ -84,11 +84,11 @@ def _null(q: Quantities) -> str:
 
 
 def _baseline(evidence: Evidence) -> str:
-    return f"given: {', '.join(evidence.frozen)}; {evidence.deciding} decides" if evidence.frozen else TODO
+    return f"given: {', '.join(evidence.baselines)}; {evidence.deciding} decides" if evidence.baselines else TODO
 
 
 def _seeds(margin: Margin | None) -> str:
     if margin is None:
         return TODO
-    spread = "no spread" if margin.sd is None else f"spread {margin.sd:.2g} pp, ddof = 1"
+    spread = "no spread" if margin.sd is None else f"spread {margin.sd:.2g} {margin.unit}, ddof = 1"
     return f"{margin.n} {margin.counts}, {spread}"

@@ -14,7 +14,7 @@ from walkback.judge.claim import CHECKPOINT, Claim, claim_row
 from walkback.judge.decision_table import TableRow, always, matching_row
 from walkback.judge.depth_claim import DepthFacts, judge_depth, margin_words
 from walkback.judge.evidence import DIRECTION_ORACLE, EXACT_ORACLE, INPUT_ORACLE, Evidence
-from walkback.judge.statistics import Margin, paired_margin, paired_score_margin
+from walkback.judge.statistics import Margin, loss_margin, paired_margin, paired_score_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 _BESIDE = {
@@ -58,7 +58,7 @@ class CreditFacts:
 
     @property
     def cost_text(self) -> str:
-        return "" if self.gain is None else f"{self.gain.mean:.1f} {self.gain.unit}"
+        return "" if self.gain is None else f"{self.gain.mean:.{self.gain.digits}f} {self.gain.unit}"
 
     @property
     def beside(self) -> str:
@@ -122,7 +122,10 @@ def credit_facts(
     """The facts of one method, whose depth claim is `method`."""
     outcomes = {}
     for name, oracle in evidence.oracles.items():
-        margin = _difference(oracle.acc, oracle.frozen_acc, oracle.correct, oracle.frozen_correct, t)
+        if evidence.losses is None:
+            margin = _difference(oracle.acc, oracle.frozen_acc, oracle.correct, oracle.frozen_correct, t)
+        else:
+            margin = _loss_difference(oracle.loss, oracle.frozen_loss, t)
         outcomes[name] = judge_depth(
             DepthFacts(
                 baseline=margin is not None, margin=margin, gate=depth.gate, line=depth.line, confidence=t.confidence
@@ -131,7 +134,10 @@ def credit_facts(
     exact = evidence.oracles.get(EXACT_ORACLE)
     gain = None
     if exact is not None and len(exact.acc) == len(evidence.headline_acc):
-        gain = _difference(exact.acc, evidence.headline_acc, exact.correct, evidence.correct, t)
+        if evidence.losses is None:
+            gain = _difference(exact.acc, evidence.headline_acc, exact.correct, evidence.correct, t)
+        else:
+            gain = _loss_difference(exact.loss, evidence.losses.headline, t)
     return CreditFacts(
         frozen=depth.frozen,
         is_exact=is_exact,
@@ -141,6 +147,11 @@ def credit_facts(
         line=depth.line,
         confidence=t.confidence,
     )
+
+
+def _loss_difference(ours: Sequence[float], theirs: Sequence[float], t: DiagnosticThresholds) -> Margin | None:
+    """Theirs minus ours in nats, paired by seed."""
+    return loss_margin(ours, theirs, t.confidence) if ours and theirs else None
 
 
 def _difference(

@@ -8,11 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from walkback.judge.claim import CHECKPOINT, Claim, claim_row
 from walkback.judge.decision_table import TableRow, always, matching_row
 from walkback.judge.evidence import BP_SHELL, Evidence, mean
 from walkback.judge.first_edition import first_edition_margin
-from walkback.judge.statistics import Margin, exact_lower_bound, holm, paired_score_margin, unpaired_score_margin
+from walkback.judge.statistics import (
+    NATS,
+    Margin,
+    exact_lower_bound,
+    holm,
+    mean_interval,
+    paired_score_margin,
+    unpaired_score_margin,
+    window_margin,
+)
 from walkback.judge.thresholds import DiagnosticThresholds
 
 CHANCE_LEVEL = 0.975
@@ -67,11 +78,13 @@ class DepthFacts:
 
 def margin_words(margin: Margin, confidence: float) -> str:
     """A margin with its interval, and what the interval is over."""
+    form = f"+.{margin.digits}f"
     if margin.interval is None:
-        return f"{margin.mean:+.1f} {margin.unit}"
+        return f"{margin.mean:{form}} {margin.unit}"
     low, high = margin.interval
-    over = f"over {margin.n} {margin.counts}"
-    return f"{margin.mean:+.1f} {margin.unit}, {confidence:.0%} interval {low:+.1f} to {high:+.1f} {over}"
+    counts = "windows" if margin.unit == NATS and margin.counts == "samples" else margin.counts
+    over = f"over {margin.n} {counts}"
+    return f"{margin.mean:{form}} {margin.unit}, {confidence:.0%} interval {low:{form}} to {high:{form}} {over}"
 
 
 def _no_interval(facts: DepthFacts) -> str:
@@ -174,6 +187,7 @@ def depth_facts(
     missing: str = "",
     not_finite: str = "",
     majority_share: float | None = None,
+    unigram_entropy: float | None = None,
     first_edition: bool = False,
 ) -> DepthFacts:
     """The facts of one method: `measured` is the correctness of the measured samples, `missing` what D3 lacks.
@@ -186,10 +200,10 @@ def depth_facts(
         baseline=margin is not None,
         missing=missing,
         not_finite=not_finite,
-        at_chance=_at_chance(evidence, majority_share),
+        at_chance=_at_chance(evidence, majority_share) or _loss_at_chance(evidence, unigram_entropy),
         margin=margin,
         gate=_gate(evidence, t),
-        line=t.frozen_acc_margin_pp,
+        line=t.depth_line(evidence.unit),
         confidence=t.confidence,
     )
 
@@ -200,11 +214,26 @@ def depth_margin(
     """The margin with its interval: over seeds; for one seed over samples with known correctness, else over a test set
     of known size."""
     null = evidence.deciding
+    if evidence.losses is not None:
+        return _loss_margin(evidence, evidence.losses.headline, "headline", null, t)
     ours = evidence.correct or tuple(measured)
     return _margin(evidence, evidence.headline_acc, ours, null, t, first_edition)
 
 
+def _loss_margin(
+    evidence: Evidence, ours: Sequence[float], who: str, null: str, t: DiagnosticThresholds
+) -> Margin | None:
+    """The margin of losses: over seeds; for one seed over windows whose losses are known."""
+    margin = evidence.margin_of(ours, null, t.confidence)
+    windows = {} if evidence.losses is None else evidence.losses.windows
+    if margin is None or margin.interval is not None or len(ours) != 1 or not {who, null} <= windows.keys():
+        return margin
+    return window_margin(windows[who], windows[null], t.confidence)
+
+
 def _gate(evidence: Evidence, t: DiagnosticThresholds) -> Margin | None:
+    if evidence.losses is not None:
+        return _loss_margin(evidence, evidence.losses.bp, "bp", BP_SHELL, t)
     return _margin(evidence, evidence.bp_acc, evidence.bp_correct, BP_SHELL, t)
 
 
@@ -235,7 +264,7 @@ def _margin(
 def _at_chance(evidence: Evidence, majority_share: float | None) -> str:
     """That backprop is not shown to be above the majority class; empty where it is, or where that is not known."""
     size = evidence.test_samples
-    if not evidence.bp_acc or size is None or majority_share is None:
+    if evidence.losses is not None or not evidence.bp_acc or size is None or majority_share is None:
         return ""
     accuracy = mean(evidence.bp_acc)
     low = exact_lower_bound(round(accuracy * size), size, CHANCE_LEVEL)
@@ -253,6 +282,23 @@ def depth_of_seeds(claims: Sequence[Claim]) -> Claim:
     Whether predictions can be judged is known to each card of its own seed only; one that cannot be judged decides.
     """
     return next((claim for claim in claims if claim.outcome == "cannot_be_judged"), claims[0])
+
+
+def _loss_at_chance(evidence: Evidence, entropy: float | None) -> str:
+    """That backprop's loss is not shown to be under the entropy of the tokens' frequencies; empty where it is, or where
+    that is not known."""
+    if evidence.losses is None or not evidence.losses.bp or entropy is None:
+        return ""
+    seeds = evidence.losses.bp
+    values = seeds if len(seeds) > 1 else evidence.losses.windows.get("bp", seeds)
+    interval = mean_interval(np.asarray(values, dtype=np.float64), 2 * CHANCE_LEVEL - 1)
+    high = mean(seeds) if interval is None else interval[1]
+    if high < entropy:
+        return ""
+    return (
+        f"backprop's loss of {mean(seeds):.3f} nats ({CHANCE_LEVEL:.1%} upper bound {high:.3f}) is not under the "
+        f"entropy of the tokens' frequencies, {entropy:.3f}"
+    )
 
 
 def holm_depth(claims: Mapping[str, Claim], t: DiagnosticThresholds) -> dict[str, Claim]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from walkback.core.errors import InputError, unknown
-from walkback.judge.card_part import AccuracySeeds, CardPart
-from walkback.judge.statistics import Margin, paired_margin
+from walkback.judge.card_part import AccuracySeeds, CardPart, JsonKeys, JsonLimits
+from walkback.judge.statistics import NATS, PERCENTAGE_POINTS, Margin, loss_margin, paired_margin
 
 METHOD_SHELL, BP_SHELL, UNNAMED = "method_shell", "bp_shell", "unnamed"
 NULLS: dict[str, str] = {
@@ -29,6 +29,27 @@ Accuracies = float | Sequence[float] | None
 """What a user may pass: one number, one per seed, or None."""
 
 
+LossSeeds = tuple[Annotated[float, JsonLimits(0)], ...]
+"""Test losses in nats a token, one for each seed."""
+
+
+@dataclass(frozen=True)
+class TestLosses(CardPart):
+    """Test losses in nats a token for each seed, beside the accuracies: then these decide."""
+
+    __test__ = False  # The name starts with "Test", but it is no pytest class.
+
+    headline: LossSeeds
+    frozen: Annotated[Mapping[str, LossSeeds], JsonKeys(tuple(NULLS), required=False)] = field(default_factory=dict)
+    """By the kind of frozen baseline."""
+    bp: LossSeeds = ()
+    windows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """For a single seed, the loss of each test window: by the kind of frozen baseline, of backprop ("bp") and of the
+    method ("headline")."""
+
+    JSON_KEYS = ("headline", "frozen", "bp")
+
+
 @dataclass(frozen=True)
 class OracleAccuracies(CardPart):
     """One accuracy for each seed of an oracle control and of its own frozen baseline, in the order of the method's."""
@@ -40,8 +61,16 @@ class OracleAccuracies(CardPart):
     correct: tuple[bool, ...] = ()
     """Per-sample correctness of a single seed, and that of the frozen baseline, on the same samples."""
     frozen_correct: tuple[bool, ...] = ()
+    loss: LossSeeds = ()
+    """Its test losses, and those of its frozen baseline, where the method has some."""
+    frozen_loss: LossSeeds = ()
 
-    JSON_KEYS = ("method", "acc", "frozen_acc")
+    JSON_KEYS = ("method", "acc", "frozen_acc", "loss", "frozen_loss")
+    JSON_REQUIRED = ("method", "acc", "frozen_acc")
+
+    def to_json(self) -> dict[str, Any]:
+        """Losses are written where there are some."""
+        return {key: value for key, value in super().to_json().items() if value or key in self.JSON_REQUIRED}
 
 
 @dataclass(frozen=True)
@@ -66,6 +95,8 @@ class Evidence:
     """By the kind of oracle control (a key of ORACLES); those that have every seed."""
     test_samples: int | None = None
     """The size of the test set that the accuracies were measured on, if known."""
+    losses: TestLosses | None = None
+    """Where there are losses, the margins are those of the losses, in nats; the accuracies stay beside them."""
 
     def __post_init__(self) -> None:
         for name, seeds in self.frozen.items():
@@ -96,17 +127,25 @@ class Evidence:
         seeds: Iterable[int] = (),
         test_samples: int | None = None,
         oracles: Mapping[str, OracleAccuracies] | None = None,
+        headline_loss: Accuracies = None,
+        frozen_baseline_loss: Accuracies | Mapping[str, Accuracies] = None,
+        bp_loss: Accuracies = None,
+        window_losses: Mapping[str, Iterable[float]] | None = None,
     ) -> Evidence:
         """Evidence from what a user passes: numbers, one per seed, or for the baseline a dict of these by its kind."""
         if null not in (METHOD_SHELL, BP_SHELL):
             raise unknown("null", null, (METHOD_SHELL, BP_SHELL))
-        frozen: dict[str, tuple[float, ...]] = {}
-        if isinstance(frozen_baseline_acc, Mapping):
-            for name, value in frozen_baseline_acc.items():
-                given = _accuracies(value, f"the frozen baseline '{_null(name)}'")
-                frozen |= {name: given} if given else {}
-        elif bare := _accuracies(frozen_baseline_acc, "frozen_baseline_acc"):
-            frozen[UNNAMED] = bare
+        frozen = _by_kind(frozen_baseline_acc, "frozen_baseline_acc", _accuracy)
+        losses = None
+        if headline_loss is not None:
+            losses = TestLosses(
+                _numbers(headline_loss, "headline_loss", _loss),
+                _by_kind(frozen_baseline_loss, "frozen_baseline_loss", _loss),
+                _numbers(bp_loss, "bp_loss", _loss),
+                {name: tuple(map(float, values)) for name, values in (window_losses or {}).items()},
+            )
+        elif frozen_baseline_loss is not None or bp_loss is not None:
+            raise InputError("A baseline's loss is given without headline_loss. Give the method's own test loss too.")
         return Evidence(
             headline_acc=_accuracies(headline_acc, "headline_acc"),
             frozen=frozen,
@@ -121,22 +160,45 @@ class Evidence:
             seeds=tuple(seeds),
             test_samples=_sample_size(test_samples),
             oracles=oracles or {},
+            losses=losses,
         )
 
     @property
     def deciding(self) -> str:
         """The kind of frozen baseline that decides: `null`, or the unnamed one if only that was given."""
-        return UNNAMED if UNNAMED in self.frozen and self.null not in self.frozen else self.null
+        return UNNAMED if UNNAMED in self.baselines and self.null not in self.baselines else self.null
+
+    @property
+    def unit(self) -> str:
+        """The unit of the margins."""
+        return PERCENTAGE_POINTS if self.losses is None else NATS
+
+    @property
+    def baselines(self) -> Mapping[str, tuple[float, ...]]:
+        """The numbers of the frozen baselines that margins are taken over: losses where there are some."""
+        return self.frozen if self.losses is None else self.losses.frozen
+
+    @property
+    def headline(self) -> tuple[float, ...]:
+        """The numbers of the method, likewise."""
+        return self.headline_acc if self.losses is None else self.losses.headline
+
+    @property
+    def bp(self) -> tuple[float, ...]:
+        """The numbers of backprop, likewise."""
+        return self.bp_acc if self.losses is None else self.losses.bp
 
     def margin(self, null: str, confidence: float = 0.95) -> Margin | None:
-        """Accuracy minus that of the named baseline; None if one of the two was not given."""
-        return self.margin_of(self.headline_acc, null, confidence)
+        """By how much the method is better than the named baseline; None if one of the two was not given."""
+        return self.margin_of(self.headline, null, confidence)
 
     def margin_of(self, accuracies: Sequence[float], null: str, confidence: float) -> Margin | None:
-        """These accuracies minus those of the named baseline; None if one of the two was not given."""
-        if not accuracies or not self.frozen.get(null):
+        """By how much these accuracies (or losses) are better than those of the named baseline; None if one of the two
+        was not given."""
+        theirs = self.baselines.get(null)
+        if not accuracies or not theirs:
             return None
-        return paired_margin(accuracies, self.frozen[null], confidence)
+        return (paired_margin if self.losses is None else loss_margin)(accuracies, theirs, confidence)
 
     def to_json(self) -> dict[str, Any]:
         oracles = {kind: oracle.to_json() for kind, oracle in self.oracles.items()}
@@ -148,6 +210,7 @@ class Evidence:
             "null": self.deciding,
             "test_samples": self.test_samples,
             **({"oracles": oracles} if oracles else {}),
+            **({"losses": self.losses.to_json()} if self.losses else {}),
         }
 
 
@@ -162,15 +225,38 @@ def _null(name: object) -> str:
 
 
 def _accuracies(given: Any, what: str) -> tuple[float, ...]:
+    return _numbers(given, what, _accuracy)
+
+
+def _by_kind(given: Any, what: str, check: Callable[[Any, str], float]) -> dict[str, tuple[float, ...]]:
+    """The numbers of frozen baselines: by their kind, or bare ones of a kind that was not given."""
+    pairs = given.items() if isinstance(given, Mapping) else [(UNNAMED, given)]
+    bare = what if not isinstance(given, Mapping) else ""
+    found = {name: _numbers(value, bare or f"the frozen baseline '{_null(name)}'", check) for name, value in pairs}
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+def _numbers(given: Any, what: str, check: Callable[[Any, str], float]) -> tuple[float, ...]:
     if given is None:
         return ()
     if isinstance(given, str | bytes | bool | Mapping):
-        raise InputError(f"{what} is {given!r}; expected a number from 0 to 1, one per seed, or None.")
+        expected = "a number from 0 to 1" if check is _accuracy else "a loss in nats"
+        raise InputError(f"{what} is {given!r}; expected {expected}, one per seed, or None.")
     try:
         values = list(given)
     except TypeError:  # A single number, or an array without axes.
         values = [given]
-    return tuple(_accuracy(value, what) for value in values)
+    return tuple(check(value, what) for value in values)
+
+
+def _loss(given: Any, what: str) -> float:
+    try:
+        value = float(given) if not isinstance(given, str | bool) else math.nan
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InputError(f"{what} is {given!r}; expected a mean loss in nats a token, at least 0.")
+    return value
 
 
 def _accuracy(given: Any, what: str) -> float:

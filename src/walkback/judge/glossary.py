@@ -24,7 +24,9 @@ GLOSSARY: dict[str, str] = {
     ),
     "depth utility (D3)": (
         "Test accuracy minus that of the frozen baseline, in percentage points (pp). It fails under "
-        f"{_T.frozen_acc_margin_pp:g} pp: then the trained blocks are hardly better than random ones."
+        f"{_T.frozen_acc_margin_pp:g} pp: then the trained blocks are hardly better than random ones. For language "
+        "models it is the frozen baseline's test loss minus the method's, and fails under "
+        f"{_T.frozen_loss_margin_nats:g} nats a token."
     ),
     "drift (c)": (
         "The mean pairwise cosine of group-mean gradients at the deepest state. It fails above "
@@ -139,7 +141,7 @@ GLOSSARY: dict[str, str] = {
     "bp frozen baseline": "The same network with its blocks frozen at random; the rest is trained by backprop.",
     "margin": (
         "Accuracy minus that of a frozen baseline, in percentage points (pp), paired by seed, with an interval over "
-        "seeds where there are two or more."
+        "seeds where there are two or more. Of losses: the baseline's minus the method's, in nats."
     ),
     "interval": (
         f"A {_T.confidence:.0%} confidence interval: Student's t over paired seeds, or Tango's score interval over "

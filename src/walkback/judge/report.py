@@ -58,11 +58,17 @@ class DiagnosticReport:
         """The deciding edition's verdict."""
         return self.verdicts[self.protocol]
 
-    def rejudge(self, thresholds: DiagnosticThresholds | None = None, protocol: str | None = None) -> DiagnosticReport:
-        """The same measurements under other thresholds or another edition; nothing is measured again."""
+    def rejudge(
+        self,
+        thresholds: DiagnosticThresholds | None = None,
+        protocol: str | None = None,
+        evidence: Evidence | None = None,
+    ) -> DiagnosticReport:
+        """The same measurements under other thresholds, another edition or other accuracies; nothing is measured
+        again."""
         return judge(
             self.measurements,
-            self.evidence,
+            evidence or self.evidence,
             thresholds or self.thresholds,
             protocol or self.protocol,
             self.method_name,
@@ -145,6 +151,7 @@ def judge(
         missing=flags["D3"].reason,
         not_finite=q.broken,
         majority_share=measurements.facts.get("majority_share"),
+        unigram_entropy=measurements.facts.get("unigram_entropy"),
         first_edition=first_edition,
     )
     alignment = alignment_facts(q, t, frozen, missing)
@@ -154,7 +161,7 @@ def judge(
         claims["depth"] = first_edition_depth(depth.margin, flags["D3"], known, t, frozen)
     claims["credit"] = judge_credit(credit_facts(known, depth, claims["depth"], t, is_exact=alignment.all_exact))
     verdicts = {CLAIMS_EDITION: judge_headline(claims, claimed, grows=flags["D1"].truth is True)}
-    verdicts |= {name: decide(name, flags, bool(known.frozen), q.broken, first_edition) for name in EDITIONS}
+    verdicts |= {name: decide(name, flags, bool(known.baselines), q.broken, first_edition) for name in EDITIONS}
     if missing:
         verdicts = {name: withheld(name, missing) for name in verdicts}
     found = modes(q, flags, claims["alignment"])

@@ -20,6 +20,8 @@ from walkback.judge import student_t
 from walkback.judge.score_tests import PairedScoreTest, ScoreTest, UnpairedScoreTest
 
 POWER = 0.8
+PERCENTAGE_POINTS, NATS = "pp", "nats"
+"""Units of margins: of accuracies, and of losses a token."""
 
 
 class DifferenceTest(Protocol):
@@ -31,7 +33,7 @@ class DifferenceTest(Protocol):
 
 @dataclass(frozen=True)
 class Margin:
-    """A mean difference in percentage points, with its spread if known."""
+    """A mean difference in percentage points, or of losses in nats, with its spread if known."""
 
     mean: float
     n: int
@@ -42,7 +44,12 @@ class Margin:
     interval: tuple[float, float] | None = None
     test: DifferenceTest | None = None
     """Over samples: the test that the interval belongs to."""
-    unit: str = "pp"
+    unit: str = PERCENTAGE_POINTS
+
+    @property
+    def digits(self) -> int:
+        """Decimal places in which it is shown."""
+        return 3 if self.unit == NATS else 1
 
     @property
     def is_of_one_seed(self) -> bool:
@@ -66,16 +73,34 @@ def paired_margin(ours: Sequence[float] | Array, theirs: Sequence[float] | Array
 
     One number on either side stands for all seeds: then nothing is paired and there is no interval.
     """
+    return _paired(100 * _array(ours), 100 * _array(theirs), "paired seeds", PERCENTAGE_POINTS, confidence)
+
+
+def loss_margin(ours: Sequence[float], theirs: Sequence[float], confidence: float = 0.95) -> Margin:
+    """Mean of theirs - ours in nats, so that a gain is positive; paired by seed as in `paired_margin`."""
+    return _paired(-_array(ours), -_array(theirs), "paired seeds", NATS, confidence)
+
+
+def window_margin(ours: Sequence[float], theirs: Sequence[float], confidence: float = 0.95) -> Margin:
+    """The same for the losses of two models on the same windows: the t interval over windows."""
+    return _paired(-_array(ours), -_array(theirs), "samples", NATS, confidence)
+
+
+def _paired(ours: Array, theirs: Array, counts: str, unit: str, confidence: float) -> Margin:
     if len(ours) != len(theirs):
-        difference = 100 * (float(np.mean(ours)) - float(np.mean(theirs)))
-        return Margin(_clean(difference), max(len(ours), len(theirs)), "seeds")
-    differences = 100 * (np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64))
+        difference = float(np.mean(ours)) - float(np.mean(theirs))
+        return Margin(_clean(difference), max(len(ours), len(theirs)), "seeds", unit=unit)
+    differences = ours - theirs
     mean, n = _clean(float(differences.mean())), len(ours)
     if n < 2:
-        return Margin(mean, n, "paired seeds")
+        return Margin(mean, n, counts, unit=unit)
     sd = _clean(float(differences.std(ddof=1)))
     half = student_t.quantile((1 + confidence) / 2, n - 1) * _error(sd, n)
-    return Margin(mean, n, "paired seeds", sd, (mean - half, mean + half))
+    return Margin(mean, n, counts, sd, (mean - half, mean + half), unit=unit)
+
+
+def _array(values: Sequence[float] | Array) -> Array:
+    return np.asarray(values, dtype=np.float64)
 
 
 def paired_score_margin(ours: Sequence[bool], theirs: Sequence[bool], confidence: float = 0.95) -> Margin:
@@ -134,7 +159,7 @@ def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, 
 
 
 def detectable_margin(margin: Margin) -> float | None:
-    """The smallest true difference, in pp, that these paired seeds detect with 80% power at alpha = 0.05."""
+    """The smallest true difference that these paired seeds detect with 80% power at alpha = 0.05."""
     return None if margin.sd is None else student_t.detectable_effect(margin.n, POWER) * margin.sd
 
 
@@ -143,8 +168,9 @@ def interval_text(margin: Margin | None) -> str:
     if margin is None:
         return "No accuracy margin was given, so nothing is said about seeds."
     if margin.counts == "samples":
+        each = "windows" if margin.unit == NATS else "samples"
         return (
-            f"One seed, {margin.n} samples: the interval is over samples at fixed weights; it says nothing about how "
+            f"One seed, {margin.n} {each}: the interval is over {each} at fixed weights; it says nothing about how "
             "another seed would come out."
         )
     if margin.counts == "unpaired samples":
@@ -166,10 +192,11 @@ def interval_text(margin: Margin | None) -> str:
     assert margin.sd is not None
     if margin.sd == 0:
         return f"All {margin.n} paired differences are equal: no spread was seen, which so few seeds cannot rule out."
-    effect = student_t.detectable_effect(margin.n, POWER)
+    effect, unit = student_t.detectable_effect(margin.n, POWER), margin.unit
     text = (
-        f"With {margin.n} seeds and a spread of {margin.sd:.2g} pp (ddof = 1) this comparison can detect only margins "
-        f"above {effect * margin.sd:.2g} pp ({effect:.2f} times the spread; 80% power, two-sided alpha = 0.05)."
+        f"With {margin.n} seeds and a spread of {margin.sd:.2g} {unit} (ddof = 1) this comparison can detect only "
+        f"margins above {effect * margin.sd:.2g} {unit} ({effect:.2f} times the spread; 80% power, two-sided alpha = "
+        "0.05)."
     )
     if margin.n == 2:
         text += " Two seeds estimate a spread with one degree of freedom: hardly at all."

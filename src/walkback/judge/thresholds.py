@@ -10,6 +10,7 @@ from walkback.core import settings
 from walkback.core.errors import InputError
 from walkback.core.settings import convert, require_above, require_at_least
 from walkback.judge.card_part import CardPart
+from walkback.judge.statistics import NATS
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class DiagnosticThresholds(CardPart):
     """The level of every interval."""
     min_groups: int = 8
     """Fewer groups of samples than this are measured, with a warning."""
+    frozen_loss_margin_nats: float = 0.05
+    """D3 fails under this margin over the frozen baseline, where test losses are given: in nats a token."""
 
     JSON_REQUIRED = (
         "g_norm_floor", "h_norm_explosion_ratio", "stability_drift_ceiling", "frozen_acc_margin_pp",
@@ -72,6 +75,10 @@ class DiagnosticThresholds(CardPart):
                 f"the threshold direction_noise_median is {self.direction_noise_median}, above direction_valid_cos "
                 f"({self.direction_valid_cos}): a direction cannot be valid and noise at once. Lower it."
             )
+
+    def depth_line(self, unit: str) -> float:
+        """The margin over the frozen baseline that D3 and the depth claim ask for, in this unit."""
+        return self.frozen_loss_margin_nats if unit == NATS else self.frozen_acc_margin_pp
 
     def changed(self) -> dict[str, Any]:
         """The thresholds that differ from their defaults, by name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from walkback.measure.inputs import tensor_leaves
 from walkback.measure.tape import Tape
 
 StepFn = Callable[[nn.Module, Any], Tensor]
-"""Gives one loss for each sample of a batch."""
+"""Gives the losses of a batch: one for each sample, or one for each token [samples, tokens]."""
 
 
 @dataclass
@@ -71,6 +71,23 @@ def record_calls(model: nn.Module, blocks: Sequence[str], tape: Tape | None = No
             handle.remove()
 
 
+@contextmanager
+def record_logits(model: nn.Module, tape: Tape) -> Iterator[list[tuple[Tensor, int]]]:
+    """Record the logits that the model returns, if it does, with their numbers on the tape."""
+    found: list[tuple[Tensor, int]] = []
+
+    def leave(_module: nn.Module, _args: Any, output: Any) -> None:
+        with suppress(InputError):
+            logits = logits_of(output)
+            found.append((logits, tape.number(logits)))
+
+    handle = model.register_forward_hook(leave)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
 def check_calls(calls: Sequence[Call], samples: int) -> None:
     """Refuse calls whose states cannot be measured; `samples` is the number of samples in the batch."""
     if not calls:
@@ -96,7 +113,7 @@ class ModelRunError(InputError):
 def forward(model: nn.Module, x: Any, y: Tensor | None, step_fn: StepFn | None, **arguments: Any) -> Any:
     """The output of a model for one batch, or the losses that `step_fn` returns."""
     try:
-        return _call(model, x, **arguments) if step_fn is None else step_fn(model, (x, y))
+        return _call(model, x, **arguments) if step_fn is None else _sample_means(step_fn(model, (x, y)))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
@@ -107,6 +124,11 @@ def forward(model: nn.Module, x: Any, y: Tensor | None, step_fn: StepFn | None, 
             f"{caller} fails on a batch with inputs of shape {shapes}: {message}. Give batches that the model takes: "
             "one tensor, a tuple of positional or a dict of keyword arguments, of any number of samples."
         ) from error
+
+
+def _sample_means(losses: Any) -> Any:
+    """The losses of tokens [samples, tokens, ...] as their means for each sample; anything else as it is."""
+    return losses.flatten(1).mean(1) if isinstance(losses, Tensor) and losses.ndim > 1 else losses
 
 
 def _call(model: nn.Module, x: Any, **arguments: Any) -> Any:

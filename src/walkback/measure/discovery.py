@@ -56,8 +56,15 @@ def subject_of(model: nn.Module, blocks: Blocks, x: Any, y: Tensor | None, step_
     listing = "; ".join(tried) if tried else "no container has two or more children of one type"
     raise InputError(
         f"The blocks of {type(model).__name__} were not found. Tried: {listing}. Name them, in order, with blocks=, "
-        "as the path of a ModuleList ('encoder.layers') or a list of modules or their names."
+        f"as the path of a ModuleList ('encoder.layers') or a list of modules or their names. {PLAIN_CHAIN}"
     )
+
+
+PLAIN_CHAIN = (
+    "In a plain chain of layers put each layer with its activation into one block, such as "
+    "nn.Sequential(nn.Linear(64, 64), nn.Tanh())."
+)
+"""What to do with a network whose layers have no blocks."""
 
 
 def unwrap(model: nn.Module) -> tuple[nn.Module, list[str]]:
@@ -198,7 +205,8 @@ def _kind(calls: Sequence[Call], returned: Sequence[Tensor] | None) -> CaptureKi
     )
     if not as_state and not as_branch:
         raise InputError(
-            "a block's output is neither the next block's input nor what is added to its own input to give it"
+            "a block's output is neither the next block's input nor what is added to its own input to give it. "
+            f"{PLAIN_CHAIN}"
         )
     if as_state and as_branch:
         if not any(call.output.any() for call in calls):

@@ -86,8 +86,9 @@ def to_arrays(groups: Sequence[GroupMeasurement], site: str | None, space: NullS
     found: dict[str, Array] = {n: np.stack([numbers[n] for numbers in by_layer]) for n in by_layer[0] if n in names}
     found |= _branch_norms(groups) | _group_cosines(groups) | _used_arrays(groups, site, space) | _update_arrays(groups)
     found["loss"] = _to_array(torch.cat([group.frozen_pass.losses for group in groups]))
-    if groups[0].frozen_pass.logits is not None:
+    if groups[0].frozen_pass.is_classified:
         found["correct"] = _to_array(torch.cat([_is_correct(group.frozen_pass) for group in groups]))
+    if groups[0].frozen_pass.error is not None:
         found["error_norm"] = _to_array(norms(as_rows(torch.cat([_error(group.frozen_pass) for group in groups]))))
     return found
 

@@ -26,8 +26,10 @@ SampleGroup = tuple[Any, Tensor | None]
 class Groups(Sequence[SampleGroup]):
     """Disjoint groups of samples."""
 
-    def __init__(self, groups: Sequence[SampleGroup]):
+    def __init__(self, groups: Sequence[SampleGroup], repeats: int = 0):
+        """`repeats` is the number of samples that repeat an earlier one, where that was allowed."""
         self._groups = groups
+        self.repeats = repeats
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -82,21 +84,24 @@ def tensor_leaves(x: Any) -> list[Tensor]:
     return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in tensor_leaves(part)]
 
 
-def regroup(batches: Iterable[Any], *, distinct: bool = False) -> Groups:
+def regroup(batches: Iterable[Any], *, distinct: bool | None = None) -> Groups:
     """All samples in order, split into groups of 128; the remainder is a smaller last group.
 
     Refused are samples of different structure, fewer than two groups, numbers that are not finite, and repeated
-    samples, since groups are compared with each other as independent ones. `distinct` says that the samples are known
-    to be different rows of one data set, so that equal rows are allowed.
+    samples, since groups are compared with each other as independent ones. `distinct=True` says that the samples are
+    known to be different rows of one data set, so that equal rows are allowed; with `distinct=False` repeated samples
+    are allowed too, and counted.
     """
     x, y = joined_samples(batches)
     count = _length(x)
     _require_enough(count)
     _require_finite(x if y is None else (x, y))
-    if not distinct:
-        _require_distinct(x, y)
+    repeats = [] if distinct else _repeated(x, y)
+    if repeats and distinct is None:
+        raise _repeats_error(repeats, count)
     starts = range(0, count, GROUP)
-    return Groups([(_group_from(x, start), None if y is None else _group_from(y, start)) for start in starts])
+    groups = [(_group_from(x, start), None if y is None else _group_from(y, start)) for start in starts]
+    return Groups(groups, len(repeats))
 
 
 def joined_samples(batches: Iterable[Any]) -> SampleGroup:
@@ -149,8 +154,9 @@ def _require_finite(x: Any) -> None:
             )
 
 
-def _require_distinct(x: Any, y: Tensor | None) -> None:
-    """Refuse repeated samples: groups must be disjoint. Two samples are equal if all inputs and labels are."""
+def _repeated(x: Any, y: Tensor | None) -> list[tuple[int, int]]:
+    """The samples that repeat an earlier one, each as (earlier, index); equal are samples whose inputs and labels
+    are."""
     parts = [_bytes(part).numpy() for part in [*tensor_leaves(x), *([] if y is None else [y])]]
     first: dict[int, int] = {}
     repeats = []
@@ -159,14 +165,18 @@ def _require_distinct(x: Any, y: Tensor | None) -> None:
         earlier = first.setdefault(hash(tuple(part[index].tobytes() for part in parts)), index)
         if earlier != index and all((part[earlier] == part[index]).all() for part in parts):
             repeats.append((earlier, index))
-    if repeats:
-        earlier, index = repeats[0]
-        raise InputError(
-            f"{len(repeats)} of {len(parts[0])} evaluation samples repeat an earlier one, input and label alike; "
-            f"first, sample {index} (group {index // GROUP}) is sample {earlier} (group {earlier // GROUP}) again, "
-            "counted from 0. Groups must be disjoint: give each sample once. A loader that starts over, samples with "
-            "replacement or pads its last batch makes repeats; where the data set itself has them, drop them."
-        )
+    return repeats
+
+
+def _repeats_error(repeats: Sequence[tuple[int, int]], count: int) -> InputError:
+    earlier, index = repeats[0]
+    return InputError(
+        f"{len(repeats)} of {count} evaluation samples repeat an earlier one, input and label alike; "
+        f"first, sample {index} (group {index // GROUP}) is sample {earlier} (group {earlier // GROUP}) again, "
+        "counted from 0. Groups must be disjoint: give each sample once. A loader that starts over, samples with "
+        "replacement or pads its last batch makes repeats; where the data set itself has them, drop them, or say "
+        "distinct=False, which the card records."
+    )
 
 
 def _bytes(leaf: Tensor) -> Tensor:

@@ -33,4 +33,5 @@ def measure_lesions(subject: Subject, groups: Groups, initial: Mapping[str, Tens
 def _right(logits: Tensor | None, y: Tensor) -> Tensor:
     if logits is None:
         return torch.full((len(y),), torch.nan, dtype=torch.float64)
-    return (logits.argmax(-1) == y.to(logits.device)).double()
+    right = (logits.argmax(-1) == y.to(logits.device)).double()
+    return right.flatten(1).mean(1) if right.ndim > 1 else right

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from walkback.core.errors import InputError
 from walkback.credit.losses import sample_losses
-from walkback.credit.trace import one_hot
+from walkback.credit.trace import cross_entropy, one_hot
 from walkback.measure.block_calls import (
     Call,
     StepFn,
@@ -29,13 +29,14 @@ from walkback.measure.block_calls import (
     forward,
     logits_of,
     record_calls,
+    record_logits,
     with_first_tensor,
 )
 from walkback.measure.discontinuities import find_discontinuity
 from walkback.measure.inputs import cast, map_tensors, tensor_leaves
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.restore import random_state_restored, restored
-from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, classify, whole_labels
+from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, whole_labels
 from walkback.measure.tape import Tape, adding, alias_of, record
 from walkback.measure.updates import HEAD, STEM, NetworkPart, Updates
 from walkback.nets.network import Leaves
@@ -67,6 +68,8 @@ class RecordedPass:
     losses: Tensor
     logits: Tensor | None
     error: Tensor | None
+    logits_number: int | None = None
+    """With `step_fn`, the number of the model's logits on the tape, if it has logits: the error is their gradient."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class Derivative:
     """h_0..h_L as the replay made them."""
     leaves: Leaves
     """The parameters as the replay used them."""
+    logits: Tensor | None = None
+    """The gradient of the losses with respect to the logits, with `step_fn`."""
 
 
 class ModuleSubject(Subject):
@@ -113,17 +118,23 @@ class ModuleSubject(Subject):
             derivative.states,
             recorded.losses,
             recorded.logits,
-            recorded.error,
+            recorded.error if derivative.logits is None else derivative.logits.detach(),
             own,
             problem,
             self._updates(recorded, derivative, made) if updates and own is not None else None,
+            given_loss=self._step_fn is not None,
         )
 
     def _record(self, x: Any, y: Tensor | None) -> RecordedPass:
         # Gradients reach the inputs too, since a first block may read them directly.
         inputs = map_tensors(_with_gradient, cast(x, self.dtype, self.device))
         labels = None if y is None else y.to(self.device)
-        with torch.enable_grad(), record() as tape, record_calls(self._model, self._blocks, tape) as calls:
+        with (
+            torch.enable_grad(),
+            record() as tape,
+            record_calls(self._model, self._blocks, tape) as calls,
+            record_logits(self._model, tape) as outputs,
+        ):
             output = forward(self._model, inputs, labels, self._step_fn)
         samples = len(tensor_leaves(inputs)[0])
         tops = calls[-1:]
@@ -131,14 +142,17 @@ class ModuleSubject(Subject):
             check_calls(calls, samples)
         # h_L may not exist as a tensor of its own. If a branch is added to h_{L-1}, the branch has the same gradient.
         values = [*(call.state.detach() for call in calls), *(self._after(call).detach() for call in tops)]
+        logits_number = None
         if self._step_fn is None:
             target = logits_of(output)
             logits, labels = target.detach(), whole_labels(labels, target)
-            losses, error = classify(logits, labels)
+            losses, error = cross_entropy(logits, labels)
             seed = error
         else:
             target = self._step_losses(output, samples)
             losses, logits, error, seed = target.detach(), None, None, torch.ones_like(target)
+            if len(outputs) == 1 and outputs[0][0].ndim > 1 and len(outputs[0][0]) == samples:
+                logits, logits_number = outputs[0][0].detach(), outputs[0][1]
         number = tape.find(target)
         if number is None or number in tape.external:
             raise InputError(
@@ -158,13 +172,16 @@ class ModuleSubject(Subject):
             losses,
             logits,
             error,
+            logits_number,
         )
 
     @staticmethod
     def _step_losses(losses: Any, count: int) -> Tensor:
         if not isinstance(losses, Tensor) or losses.shape != (count,):
             got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
-            raise InputError(f"step_fn returned {got}; expected a tensor with one loss for each of {count} samples.")
+            raise InputError(
+                f"step_fn returned {got}; expected a tensor with one loss for each of {count} samples (or token)."
+            )
         return losses
 
     def _lift(self) -> torch.dtype | None:
@@ -178,13 +195,14 @@ class ModuleSubject(Subject):
 
     def _derivative(self, recorded: RecordedPass, parameters: Mapping[str, int]) -> Derivative:
         """The derivative of the losses with respect to h_0..h_L and parameters, from the forward pass alone."""
-        tape = recorded.tape
+        tape, number_of_logits = recorded.tape, recorded.logits_number
+        tracked = recorded.numbers if number_of_logits is None else (*recorded.numbers, number_of_logits)
         try:
             with torch.enable_grad():
                 given = {number: tape.external[number].detach().requires_grad_() for number in parameters.values()}
-                values = tape.replay(given=given, tracked=recorded.numbers, lift=self._lift())
+                values = tape.replay(given=given, tracked=tracked, lift=self._lift())
             target, leaves = values[recorded.target_number], [values[number] for number in recorded.numbers]
-            wanted = [*leaves, *given.values()]
+            wanted = [*leaves, *given.values(), *(values[number] for number in tracked[len(leaves) :])]
             found: Sequence[Tensor | None] = [None] * len(wanted)
             if target.requires_grad:
                 seed = recorded.seed.to(target.dtype)
@@ -199,9 +217,10 @@ class ModuleSubject(Subject):
         known = [torch.zeros_like(h) if g is None else g for g, h in zip(found, wanted, strict=True)]
         return Derivative(
             tuple(known[: len(leaves)]),
-            dict(zip(parameters, known[len(leaves) :], strict=True)),
+            dict(zip(parameters, known[len(leaves) : len(leaves) + len(given)], strict=True)),
             leaves,
             dict(zip(parameters, given.values(), strict=True)),
+            None if number_of_logits is None or found[-1] is None else known[-1],
         )
 
     def _updates(self, recorded: RecordedPass, derivative: Derivative, made: Leaves) -> Updates:
@@ -370,7 +389,7 @@ class ModuleSubject(Subject):
         return found
 
     def _losses_of(self, target: Tensor, recorded: RecordedPass) -> Tensor:
-        if recorded.logits is None:
+        if self._step_fn is not None:
             return target
         assert recorded.labels is not None
         return sample_losses(target, one_hot(recorded.labels, target.shape[1]).to(target.dtype))

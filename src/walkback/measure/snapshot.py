@@ -72,6 +72,7 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
         "reference_problems": problems,
         "updated": measurer.updated,
         NULL_OVER_GROUPS: True,
+        **({"repeated_samples": groups.repeats} if groups.repeats else {}),
         **_class_counts(measured),
     }
     return Measurements(arrays, facts)
@@ -81,17 +82,28 @@ def _class_counts(measured: Sequence[GroupMeasurement]) -> dict[str, Any]:
     """How many classes the labels and the predictions have, and the share of the most frequent label; empty if the
     model is no classifier."""
     passes = [group.frozen_pass for group in measured]
-    logits, labels = ([getattr(found, name) for found in passes] for name in ("logits", "y"))
-    if any(value is None for value in (*logits, *labels)):
+    labels_of_tokens = [found.y for found in passes if found.y is not None and found.y.ndim == 2]
+    if len(labels_of_tokens) == len(passes) and not any(y.is_floating_point() for y in labels_of_tokens):
+        return {"unigram_entropy": unigram_entropy(torch.cat(labels_of_tokens))}
+    if not all(found.is_classified for found in passes):
         return {}
+    logits, labels = ([getattr(found, name) for found in passes] for name in ("logits", "y"))
     true, predicted = torch.cat(labels), torch.cat([found.argmax(-1) for found in logits])
     counts = {name: int((found.bincount() > 0).sum()) for name, found in (("label", true), ("predicted", predicted))}
     return {**{f"{name}_classes": count for name, count in counts.items()}, "majority_share": majority_share(true)}
 
 
+def unigram_entropy(labels: Tensor) -> float:
+    """The loss in nats a token of always predicting the tokens' frequencies; negative labels mark ignored tokens."""
+    known = labels.flatten()
+    counts = known[known >= 0].long().bincount().double()
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * shares.log()).sum())
+
+
 def majority_share(labels: Tensor) -> float:
     """The accuracy of always predicting the most frequent label."""
-    return float(labels.bincount().max()) / len(labels)
+    return float(labels.flatten().bincount().max()) / labels.numel()
 
 
 def _labels(options: MeasureOptions, same: Sequence[bool], layers: int) -> list[str] | None:
@@ -123,7 +135,8 @@ def _check(
 
 def _probes(subject: Subject, groups: Groups, pool: str, options: MeasureOptions) -> dict[str, Array]:
     """Probes of this network and of the untrained one; empty without training samples."""
-    if options.train is None or groups[0][1] is None:
+    labels = groups[0][1]
+    if options.train is None or labels is None or labels.ndim > 1:
         return {}
     test = join([x for x, _ in groups]), torch.cat([y for _, y in groups if y is not None])
     found = {"probe_correct": measure_probes(subject, options.train, test, pool)}

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from walkback.core.errors import InputError
@@ -21,7 +20,7 @@ from walkback.core.random_streams import generator
 from walkback.credit import local
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule, transport
-from walkback.credit.trace import Trace, one_hot, softmax_error, trace
+from walkback.credit.trace import Trace, cross_entropy, one_hot, trace
 from walkback.measure.inputs import cast
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.updates import Updates
@@ -42,13 +41,21 @@ class FrozenPass:
     losses: Tensor
     logits: Tensor | None
     error: Tensor | None
-    """softmax - target [n, classes]; None if the loss is not plain cross-entropy."""
+    """The gradient of each sample's loss in its logits, softmax - target for plain cross-entropy; None without logits.
+    Losses of tokens are averaged over a sample, so their errors are divided by the number of tokens."""
     backward: tuple[Tensor, ...] | None = None
     """What the model's own backward pass returns at h_0..h_L; None if that is not known."""
     backward_problem: str = ""
     """Why the model's own backward pass returns nothing."""
     updates: Updates | None = None
     """Parameter gradients, where they were asked for and can be computed."""
+    given_loss: bool = False
+    """Whether the losses are those of `step_fn`: then the outputs need not be the logits of a classifier."""
+
+    @property
+    def is_classified(self) -> bool:
+        """Whether each sample has one label and logits for its classes, so that it is right or wrong."""
+        return not self.given_loss and self.logits is not None and self.y is not None and self.y.ndim == 1
 
     @property
     def top(self) -> Tensor:
@@ -116,28 +123,23 @@ class Subject(ABC):
         return None
 
 
-def whole_labels(y: Tensor | None, logits: Tensor) -> Tensor:
-    """The labels as int64; refused if they are not class numbers of these logits."""
+def whole_labels(y: Tensor | None, logits: Tensor, *, per_token: bool = False) -> Tensor:
+    """The labels as int64; refused if they are not class numbers of these logits. With `per_token` each token has a
+    label and logits."""
     if y is None:
         raise InputError("Evaluation batches need labels: (x, y) pairs. Without labels, give step_fn.")
-    if y.ndim != 1:
+    if y.ndim != 1 + per_token:
         raise InputError(f"Labels have shape {tuple(y.shape)}; expected one whole number for each sample.")
-    if logits.ndim != 2 or logits.shape[0] != len(y):
+    if logits.shape[:-1] != y.shape:
         raise InputError(
             f"The model returns logits of shape {tuple(logits.shape)} for {len(y)} labels, not [samples, classes]. "
             "For another output or loss, give step_fn=(model, batch) -> per-sample loss."
         )
     whole = y.is_floating_point() or y.is_complex()
     labels = y if whole else y.long()
-    if whole or int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
-        raise InputError(f"Labels must be whole numbers from 0 to {logits.shape[1] - 1}, as the model has that many.")
+    if whole or int(labels.min()) < 0 or int(labels.max()) >= logits.shape[-1]:
+        raise InputError(f"Labels must be whole numbers from 0 to {logits.shape[-1] - 1}, as the model has that many.")
     return labels
-
-
-def classify(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Each sample's loss, and the error softmax - target, from detached logits and labels."""
-    target = one_hot(y, logits.shape[1]).to(logits.dtype)
-    return F.cross_entropy(logits, y, reduction="none"), softmax_error(logits, target)
 
 
 def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
@@ -195,8 +197,8 @@ class NetworkSubject(Subject):
             for block in range(self._net.depth):
                 states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
             logits = self._net.head(part(self._params, "head"), states[-1])
-        labels = whole_labels(y, logits)
-        losses, error = classify(logits.detach(), labels)
+        labels = whole_labels(y, logits, per_token=self._net.per_token)
+        losses, error = cross_entropy(logits.detach(), labels)
         reference = torch.autograd.grad(logits, states, grad_outputs=error)
         values = tuple(state.detach() for state in states)
         found = self._updates(x, labels) if updates else None

@@ -1,13 +1,14 @@
-"""Initial parameters of single layers."""
+"""Initial parameters of single layers, and the branch of a transformer block."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.nets.network import Leaves
+from walkback.nets.network import Leaves, Linear
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: Generator) -> Tensor:
@@ -44,3 +45,28 @@ def batch_statistics(width: int) -> Leaves:
 def norm(width: int) -> Leaves:
     """Scale 1 and shift 0 of a LayerNorm or BatchNorm."""
     return {"weight": torch.ones(width), "bias": torch.zeros(width)}
+
+
+def transformer_branch(leaves: Leaves, h: Tensor, linear: Linear, heads: int, *, causal: bool = False) -> Tensor:
+    """The branch of a pre-LayerNorm transformer block: attention, then an MLP on the state with attention added."""
+
+    def apply(name: str, z: Tensor) -> Tensor:
+        return linear(name, z, leaves[f"{name}.weight"], leaves[f"{name}.bias"])
+
+    def normed(name: str, z: Tensor) -> Tensor:
+        return F.layer_norm(z, z.shape[-1:], leaves[f"{name}.weight"], leaves[f"{name}.bias"])
+
+    u = apply("proj", attention(apply("qkv", normed("norm1", h)), heads, causal))
+    return u + apply("fc2", F.gelu(apply("fc1", normed("norm2", h + u))))
+
+
+def attention(qkv: Tensor, heads: int, causal: bool) -> Tensor:
+    """Softmax attention of [n, tokens, 3 d]; torch's fused version cannot be vmapped on every device."""
+    size = qkv.shape[-1] // (3 * heads)
+    q, k, v = qkv.reshape(*qkv.shape[:-1], 3, heads, size).permute(2, 0, 3, 1, 4).unbind(0)
+    scores = (q * size**-0.5) @ k.mT
+    if causal:
+        tokens = torch.arange(qkv.shape[-2], device=qkv.device)
+        scores = torch.where(tokens[:, None] >= tokens, scores, -torch.inf)
+    mixed: Tensor = scores.softmax(-1) @ v
+    return mixed.transpose(1, 2).flatten(2)

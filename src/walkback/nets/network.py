@@ -68,6 +68,17 @@ class Network(ABC):
         return ()
 
     @property
+    def per_token(self) -> bool:
+        """Whether each token of a sample has logits and a label of its own; then the logits are
+        `[n, tokens, classes]`, the labels `[n, tokens]`, and a sample's loss is the mean over its tokens."""
+        return False
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of one sample's labels."""
+        return self.state_shape[:1] if self.per_token else ()
+
+    @property
     def patch_leaves(self) -> tuple[str, ...]:
         """Prefixes of the leaves behind the tokens other than cls, which credit at the cls token alone does not
         train."""
@@ -100,7 +111,7 @@ class Network(ABC):
 
     @abstractmethod
     def head(self, leaves: Leaves, h: Tensor) -> Tensor:
-        """The logits `[n, classes]` of h_L; includes the terminal norm if there is one."""
+        """The logits `[n, *label_shape, classes]` of h_L; includes the terminal norm if there is one."""
 
     def forward_from(self, layer: int, params: Leaves, h: Tensor) -> Tensor:
         """The logits that the rest of the network computes from hidden state h_layer."""

@@ -37,10 +37,32 @@ def recipe_of(cards: Sequence[Card]) -> str:
     def each(name: str, spec: str = "") -> str:
         return " or ".join(dict.fromkeys(format(config[name], spec) for config in configs))
 
+    def named(text: Callable[[Mapping[str, Any]], str]) -> str:
+        return " or ".join(dict.fromkeys(map(text, configs)))
+
     augment = each("augment")
-    words = f"{each('epochs')} epochs, batch {each('batch')}, AdamW lr {each('lr', 'g')}"
-    words += f", decay {each('weight_decay', 'g')}, cosine"
+    words = f"{each('epochs')} epochs, batch {each('batch')}, {named(optimiser_text)} lr {each('lr', 'g')}"
+    words += f", decay {each('weight_decay', 'g')}, {named(schedule_text)}"
     return words if augment == "none" else f"{words}, augmentation {augment}"
+
+
+def optimiser_text(config: Mapping[str, Any]) -> str:
+    """The optimiser of a configuration as written in text; configurations leave the default one out."""
+    found = _spec(config.get("optimizer", {"name": "adamw"}))
+    names = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
+    settings = ", ".join(f"{key} {value}".lower() for key, value in found.settings.items())
+    return names.get(found.name, found.name) + (f" ({settings})" if settings else "")
+
+
+def schedule_text(config: Mapping[str, Any]) -> str:
+    """The schedule of a configuration, likewise."""
+    found = _spec(config.get("schedule", {"name": "cosine"}))
+    return str(Spec(found.name, {key: value for key, value in found.settings.items() if value is not None}))
+
+
+def _spec(stored: Mapping[str, Any]) -> Spec:
+    """A name with its settings, as a configuration stores it."""
+    return Spec(stored["name"], {key: value for key, value in stored.items() if key != "name"})
 
 
 def _seeds_of(cards: Sequence[Card]) -> str:
@@ -64,4 +86,4 @@ def _data(card: Card) -> str:
     config = _config(card)
     if config is None:
         return str(card["claim"]["data"])
-    return str(Spec(config["data"]["name"], {key: value for key, value in config["data"].items() if key != "name"}))
+    return str(_spec(config["data"]))

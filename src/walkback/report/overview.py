@@ -59,6 +59,12 @@ _FACTS_OF_SEVERAL_SEEDS = (
 )
 
 
+_FACTS_OF_LOSSES = (
+    "Margins in nats: the frozen baseline's test loss minus the method's, in nats a token; for one seed the interval "
+    "is over windows that do not overlap. Accuracies are the shares of tokens predicted rightly.",
+)
+
+
 @dataclass(frozen=True)
 class Overview:
     """The table as cells, ready for layout."""
@@ -91,7 +97,7 @@ class Overview:
 def overview_text(cards: Sequence[Card]) -> str:
     """The table as plain text for a terminal, at most 100 characters wide where the methods' names allow it."""
     shown = overview(cards)
-    parts = [line for part in shown.parts() for line in (*_aligned(part), "")]
+    parts = [line for part in shown.parts() for line in (*aligned_table(part), "")]
     texts = [*shown.facts, *(f"{subject}: {reason}" for subject, reason in shown.notes)]
     # A network's settings are one long word that users copy, so long words are not broken.
     wrapper = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -99,7 +105,8 @@ def overview_text(cards: Sequence[Card]) -> str:
     return "\n".join(parts)
 
 
-def _aligned(section: Section) -> list[str]:
+def aligned_table(section: Section) -> list[str]:
+    """A table's lines with its columns aligned by spaces."""
     lines = [section.heads, *section.rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(section.heads))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
@@ -160,6 +167,7 @@ def overview(cards: Sequence[Card]) -> Overview:
             "reference gradient (D2). Aggregate cosine Γ: here deep_mean, the mean cosine over layers that train a "
             "block; z: its distance above its null in standard deviations of randomly rotated credit, which must be "
             f"{null_z} or more for the alignment to stand.",
+            *(_FACTS_OF_LOSSES if any(card["claim"].get("losses") for card in cards) else ()),
             '↑ larger is better, ↓ smaller is better. A number followed by "fails" fails its check.',
             *(_FACTS_OF_SEVERAL_SEEDS if any(len(row.cards) > 1 for row in table.rows) else ()),
         ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from walkback.judge.audit_table import AuditRow, EditionRuling
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, UNNAMED
-from walkback.judge.statistics import paired_margin
+from walkback.judge.statistics import PERCENTAGE_POINTS, loss_margin, paired_margin
 from walkback.report.cells import Cell, interval, number_text
 from walkback.report.sections import VERDICT_WORDS, Card, result_text
 
@@ -102,10 +102,12 @@ def _margin_over(card: Card, null: str) -> Cell:
     claim = card["claim"]
     if null == claim["null"] or (null == METHOD_SHELL and claim["null"] == UNNAMED):
         return _deciding_margin(card, _check(card, "D3"))
-    if not claim["headline_acc"] or not claim["frozen"].get(null):
+    losses = claim.get("losses")
+    ours, theirs = (losses["headline"], losses["frozen"]) if losses else (claim["headline_acc"], claim["frozen"])
+    if not ours or not theirs.get(null):
         return Cell("not given")
-    margin = paired_margin(claim["headline_acc"], claim["frozen"][null], card["statistics"]["confidence"])
-    return Cell(f"{margin.mean:+.2f}{_ends(margin.interval)}", margin.mean)
+    margin = (loss_margin if losses else paired_margin)(ours, theirs[null], card["statistics"]["confidence"])
+    return Cell(_with_interval(margin.mean, margin.interval, margin.unit), margin.mean)
 
 
 def _deciding_margin(card: Card, d3: Card) -> Cell:
@@ -113,12 +115,14 @@ def _deciding_margin(card: Card, d3: Card) -> Cell:
     if statistics["mean"] is None or d3["shown"] in ("INVALID", "NOT MEASURED"):
         return Cell("INVALID" if d3["shown"] == "INVALID" else "NOT MEASURED", None, d3["reason"])
     reason = d3["reason"] if d3["shown"] == "NOT INFORMATIVE" else ""
-    text = f"{statistics['mean']:+.2f}{_ends(statistics['interval'])}{_result(d3)}"
-    return Cell(text, statistics["mean"], reason)
+    text = _with_interval(statistics["mean"], statistics["interval"], statistics["unit"])
+    return Cell(f"{text}{_result(d3)}", statistics["mean"], reason)
 
 
-def _ends(ends: Sequence[float] | None) -> str:
-    return f" {interval(ends, '+.2f')}" if ends else ""
+def _with_interval(mean: float, ends: Sequence[float] | None, unit: str) -> str:
+    """A margin with its interval; the column is in percentage points, so another unit is named."""
+    form, named = ("+.2f", "") if unit == PERCENTAGE_POINTS else ("+.3f", f" {unit}")
+    return f"{mean:{form}}{f' {interval(ends, form)}' if ends else ''}{named}"
 
 
 def _check_cell(check: Mapping[str, Any]) -> Cell:

@@ -15,6 +15,7 @@ from typing import Any
 from walkback.judge.card import read_card
 from walkback.judge.checklist import TODO
 from walkback.report import latex, markdown
+from walkback.report.captions import optimiser_text, schedule_text
 from walkback.report.cells import counted, interval, maybe, plain_text
 from walkback.report.sections import (
     FROZEN_BASELINE_NAMES,
@@ -118,7 +119,22 @@ def _training(card: Card) -> str:
     names = {"lr": "learning rate", "weight_decay": "weight decay", "augment": "augmentation"}
     settings = [f"{name} {_known(config.get(key))}" for key, name in names.items()]
     length = f"{_known(config.get('epochs'))} epochs, batch {_known(config.get('batch'))}"
-    return f"{length}, AdamW with a cosine schedule, {', '.join(settings)}. {weights}"
+    recipe = f"{length}, {optimiser_text(config)} with a {schedule_text(config)} schedule, {', '.join(settings)}"
+    return f"{recipe}.{_tuning(card)} {weights}"
+
+
+def _tuning(card: Card) -> str:
+    """How the learning rate was chosen, where the card says it."""
+    found = card["provenance"].get("tuning")
+    if not found:
+        return ""
+    tried = ", ".join(f"{rate:g}" for rate in found["learning_rates_tried"])
+    edge = " It is at an edge of that grid." if card["claim"]["method"] in found["at_edge"] else ""
+    return (
+        f" The learning rate is the best of {tried} on the {found['held_out']:.0%} of the training samples that were "
+        f"held out for it (seeds {', '.join(map(str, found['seeds']))}), and so are those of backprop and of every "
+        f"frozen baseline.{edge}"
+    )
 
 
 def _seeds(card: Card) -> str:

@@ -11,7 +11,7 @@ from walkback.credit.rule import LEARNED
 from walkback.nets.network import Leaves
 from walkback.runs import store
 from walkback.training.driver import Snapshot
-from walkback.training.optimisers import MOMENTS
+from walkback.training.optimisers import AdamW, Optimiser
 from walkback.training.resolved_run import ResolvedRun
 
 _PARTS: dict[str, Callable[[Snapshot], Leaves]] = {
@@ -53,11 +53,11 @@ def _first_snapshot(resolved: ResolvedRun) -> Snapshot:
     params, state = resolved.params(), resolved.state()
     trained = {name: leaf for name, leaf in params.items() if not resolved.is_frozen(name)}
     learned = {name: leaf for name, leaf in state.items() if name.startswith(LEARNED)}
-    return Snapshot(0, params, state, _moments(trained), _moments(learned))
+    return Snapshot(0, params, state, _moments(trained, resolved.optimiser), _moments(learned, AdamW()))
 
 
-def _moments(leaves: Leaves) -> Leaves:
-    return {f"{moment}.{name}": leaf for moment in MOMENTS for name, leaf in leaves.items()}
+def _moments(leaves: Leaves, optimiser: Optimiser) -> Leaves:
+    return {f"{moment}.{name}": leaf for moment in optimiser.moments for name, leaf in leaves.items()}
 
 
 def as_numpy(leaves: Leaves) -> store.Arrays:

@@ -14,6 +14,7 @@ import torch
 from walkback.core.errors import WalkbackError
 from walkback.core.jsonable import jsonable
 from walkback.data.dataset import Dataset
+from walkback.data.feed import TestSet
 from walkback.runs import store
 from walkback.runs.checkpoints import arrays_of, as_numpy, check_checkpoint, snapshot_of
 from walkback.runs.deadline import Deadline, TimeIsUpError
@@ -23,6 +24,7 @@ from walkback.training.fleet import Fleet
 from walkback.training.gpu.concurrent_fleets import ConcurrentFleets
 from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.single import Single
+from walkback.training.test_losses import test_losses
 
 if TYPE_CHECKING:
     from walkback.runs.train_runs import EpochObserver, ProgressListener, TrainOptions
@@ -72,7 +74,7 @@ def train_group(
                     observer.before_training(part, own, data, device)
             results = _epochs(driver, members, clock, options, listener, seen, deadline)
             if results is not None:
-                _finish(driver, members, results, clock)
+                _finish(driver, members, results, clock, data, device)
         # After the GPU is released: measuring keeps the host busy and hardly uses the GPU, so the next fleet may start.
         if results is not None and observer:
             observer.after_training(members, data)
@@ -136,7 +138,8 @@ def _epochs(
         readings = [reading for each in _parts(driver, members) for reading in seen(*each)]
         for run, log, accuracy, reading in zip(members, logs, accuracies, readings, strict=True):
             run.append_log(jsonable({"epoch": driver.epoch, **log, "test_acc": accuracy, **reading}))
-        _stop_on_objection(driver, members, logs, clock)
+        if options.stop_on_objection:
+            _stop_on_objection(driver, members, logs, clock)
         is_late = deadline.is_past
         if driver.epoch == total or is_late or clock.seconds - clock.saved >= options.checkpoint_seconds:
             _save(driver, members, clock)
@@ -166,11 +169,24 @@ def _save(driver: Trainer, members: Sequence[store.Run], clock: _Clock) -> None:
     clock.saved = clock.seconds
 
 
-def _finish(driver: Trainer, members: Sequence[store.Run], accuracies: Sequence[float], clock: _Clock) -> None:
+def _finish(
+    driver: Trainer,
+    members: Sequence[store.Run],
+    accuracies: Sequence[float],
+    clock: _Clock,
+    data: Dataset,
+    device: torch.device,
+) -> None:
     share = clock.seconds / len(members)
     timings = {"seconds": share, "fleet_seconds": clock.seconds, "fleet_size": len(members)}
-    for run, snapshot, accuracy in zip(members, driver.snapshots(), accuracies, strict=True):
+    for resolved, run, snapshot, accuracy in zip(
+        driver.resolved_runs, members, driver.snapshots(), accuracies, strict=True
+    ):
         result = {"test_acc": accuracy, "epochs": snapshot.epoch}
+        if resolved.net.per_token:
+            params = {name: leaf.to(device) for name, leaf in snapshot.params.items()}
+            tests = TestSet(data, resolved.dtype, device)
+            result["test_loss"] = test_losses(resolved.net, params, tests).double().mean().item()
         run.finish(as_numpy(snapshot.params), as_numpy(snapshot.state), result, timings)
     for run in members:
         run.drop_checkpoints()

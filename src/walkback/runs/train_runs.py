@@ -41,6 +41,7 @@ beside it; on the CPU other programs do, too."""
 _EXPECTED = {
     "resume": "True or False",
     "predict": "True or False",
+    "stop_on_objection": "True or False",
     "max_seconds": "a number of seconds, or None",
     "checkpoint_seconds": "a number of seconds",
     "memory": "a number of bytes, or None",
@@ -70,12 +71,24 @@ class TrainOptions:
     """Number of processes that train on the device at once; fleets are planned for an equal share of its memory."""
     predict: bool = True
     """Time the device before planning, so that the plan can predict how long training takes."""
+    stop_on_objection: bool = True
+    """Stop where a rule reports that its credit has become useless; tuning runs go on, and their accuracy shows it."""
     command: tuple[str, ...] = ()
     """The command line that asked for the training, for the record."""
 
     def __post_init__(self) -> None:
         hints = hints_of(TrainOptions)
-        for name in ("resume", "device", "driver", "max_seconds", "checkpoint_seconds", "memory", "sharing", "predict"):
+        for name in (
+            "resume",
+            "device",
+            "driver",
+            "max_seconds",
+            "checkpoint_seconds",
+            "memory",
+            "sharing",
+            "predict",
+            "stop_on_objection",
+        ):
             value = getattr(self, name)
             if isinstance(value, str) and name not in ("device", "driver"):
                 raise InputError(f"{name} is the text {value!r}; expected {_EXPECTED[name]}.")
@@ -110,9 +123,12 @@ class Result:
     arch: str
     data: str
     path: str
+    test_loss: float | None = None
+    """In nats a token, of networks that predict at every token."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without `test_loss` where there is none."""
+        return {key: value for key, value in asdict(self).items() if key != "test_loss" or value is not None}
 
 
 class ProgressListener:
@@ -134,6 +150,9 @@ class ProgressListener:
 
     def measuring(self, name: str, done: int, total: int) -> None:
         """The run `name` is measured next; `done` of `total` runs are measured."""
+
+    def noted(self, message: str) -> None:
+        """What is done next, and why."""
 
     def warned(self, message: str) -> None:
         """Something the user should know, such as that a file could not be checked."""
@@ -408,4 +427,5 @@ def result_of(resolved: ResolvedRun, out: Path) -> Result:
         arch=resolved.config.arch.name,
         data=resolved.config.data.name,
         path=str(path),
+        test_loss=record["result"].get("test_loss") if record else None,
     )

@@ -43,7 +43,7 @@ class Snapshot:
     state: Leaves
     """The rule's state."""
     moments: Leaves
-    """AdamW's moments of the trained leaves: `first.<leaf>`, `second.<leaf>`."""
+    """The optimiser's moments of the trained leaves, such as `first.<leaf>` and `second.<leaf>` of AdamW."""
     own_moments: Leaves
     """AdamW's moments of the rule's learned leaves."""
 

@@ -1,9 +1,10 @@
 """The fleet driver: many models that share a fleet key, trained together by the single step vmapped over a model axis.
 
-The leaves of all models are stacked along a first axis and updated together by one fused AdamW. The vmapped step is
+The leaves of all models are stacked along a first axis and updated together by one fused optimiser. The vmapped step is
 traced once into a flat program of tensor operations. On a GPU the whole step, including data gathering, schedule and
 update, is captured as a CUDA graph and replayed, so that an epoch runs without the host; so are evaluation and
 detectors. Frozen baselines come last in the stack: their frozen rows are a tail that the optimiser does not update.
+Learning rates may differ between models: those with the same one are neighbours in the stack.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from walkback.training.driver import (
 )
 from walkback.training.gpu.cuda_graph import capture, captured
 from walkback.training.gpu.graph_program import optimise_graph, trace_program
-from walkback.training.optimisers import AdamW, cosine_tensor
+from walkback.training.optimisers import LeafOptimiser
 from walkback.training.resolved_run import ResolvedRun
 from walkback.training.step import StepOutput, StepSpec, step
 
@@ -46,8 +47,8 @@ class _Output(NamedTuple):
     own_gradients: Leaves
     logs: Tensor
     """[logs, models]"""
-    rates: tuple[Tensor, Tensor]
-    """Learning rates of the network and of the rule's learned leaves."""
+    rates: tuple[Tensor, ...]
+    """The learning rates of the networks, and last that of the rule's learned leaves."""
 
 
 class Fleet(Driver):
@@ -78,7 +79,9 @@ class Fleet(Driver):
         self._test = TestSet(data, first.dtype, device)
         self.steps_per_epoch = self._feed.steps
 
-        order = sorted(range(len(resolved_runs)), key=lambda index: resolved_runs[index].shared_options.shell != "none")
+        self._lrs = sorted({resolved.config.lr for resolved in resolved_runs})
+        frozen = [resolved.shared_options.shell != "none" for resolved in resolved_runs]
+        order = sorted(range(len(resolved_runs)), key=lambda index: (frozen[index], resolved_runs[index].config.lr))
         self._stacked_runs = [resolved_runs[index] for index in order]
         self._rows = [order.index(index) for index in range(len(resolved_runs))]
         """The row of each run in the stack."""
@@ -95,14 +98,16 @@ class Fleet(Driver):
         # The schedule and the step counter are on the device: a captured step must not depend on the host.
         self._total = first.config.epochs * self.steps_per_epoch
         self._done = torch.zeros((), dtype=torch.float64, device=device)
-        # torch's fused AdamW reads the learning rate as float32 on a GPU and as float64 on the CPU.
+        # torch's fused optimisers read the learning rate as float32 on a GPU and as float64 on the CPU.
         real = torch.float32 if device.type == "cuda" else torch.float64
-        self._rate = torch.zeros((), dtype=real, device=device)
+        self._rates = [torch.zeros((), dtype=real, device=device) for _ in self._lrs]
+        rate_rows = [self._lrs.index(resolved.config.lr) for resolved in self._stacked_runs]
+        self._rate_rows = torch.tensor(rate_rows, device=device) if len(self._lrs) > 1 else None
         self._own_rate = torch.zeros((), dtype=real, device=device)
         trained = {name: self._params[name][:count] for name, count in self._trained.items()}
         learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
-        self._optimiser = AdamW(trained, self._decay, lr=self._rate)
-        self._own_optimiser = AdamW(learned, 0.0, lr=self._own_rate) if learned else None
+        self._optimiser = LeafOptimiser(trained, self._decay, self._rates, rate_rows, first.optimiser)
+        self._own_optimiser = LeafOptimiser(learned, 0.0, [self._own_rate]) if learned else None
 
         # Models with the same seed train on the same batches: each batch is gathered once and shared.
         self._seeds = sorted({resolved.config.seed for resolved in resolved_runs})
@@ -118,7 +123,7 @@ class Fleet(Driver):
         self._graph: torch.cuda.CUDAGraph | None = None
 
         self._spec = StepSpec.of(*resolved_runs)
-        self._after_update = vmap(self._rule.after_update, in_dims=(0, 0, 0, None))
+        self._after_update = vmap(self._rule.after_update, in_dims=(0, 0, 0, None if self._rate_rows is None else 0))
         self._models_per_chunk = 1 if self._net.kind == "maps" else None
         """Models per call in `apply`; cuDNN's grouped convolutions of several models are slow."""
         # One model at a time: evaluation batches are large.
@@ -182,14 +187,16 @@ class Fleet(Driver):
             program = trace_program(self._all_models, inputs)
             self._program = optimise_graph(program, self._total) if self._device.type == "cuda" else program
         output = self._program(*inputs)
-        self._rate.copy_(output.rates[0])
+        for rate, now in zip(self._rates, output.rates, strict=False):
+            rate.copy_(now)
         before = {n: leaf.clone() for n, leaf in self._params.items()} if self._rule.updates_state() else {}
         self._optimiser.update(output.gradients)
         if self._own_optimiser:
-            self._own_rate.copy_(output.rates[1])
+            self._own_rate.copy_(output.rates[-1])
             self._own_optimiser.update(output.own_gradients)
         if before:
-            decay = (self._rate * self._decay).to(self._params[next(iter(self._params))].dtype)
+            rate = self._rates[0] if self._rate_rows is None else torch.stack(self._rates)[self._rate_rows]
+            decay = (rate * self._decay).to(self._params[next(iter(self._params))].dtype)
             copy_into(self._state, self._after_update(self._state, before, self._params, decay))
         if self._totals is None:
             self._totals = torch.zeros_like(output.logs)
@@ -218,8 +225,8 @@ class Fleet(Driver):
         output = vmap(one)(params, state, knobs, x, y, noise)
         self._log_names = tuple(output.logs)
         gradients = {name: output.gradients[name][:count] for name, count in self._trained.items()}
-        lr, own_lr = self._stacked_runs[0].config.lr, self._rule.own_lr
-        rates = (cosine_tensor(lr, done, self._total), cosine_tensor(own_lr, done, self._total))
+        factor = self._stacked_runs[0].schedule.factor(done, self._total, self.steps_per_epoch)
+        rates = tuple(lr * factor for lr in (*self._lrs, self._rule.own_lr))
         return _Output(gradients, output.own_gradients, torch.stack([*output.logs.values()]), rates)
 
     def _capture(self) -> None:
@@ -260,13 +267,13 @@ class Fleet(Driver):
     def accuracies(self, correct: Tensor) -> list[float]:
         """The result of `count_correct` as each run's accuracy."""
         counts = correct.tolist()
-        return [counts[row] / len(self._test) for row in self._rows]
+        return [counts[row] / self._test.answers for row in self._rows]
 
     def _count_correct(self) -> Tensor:
         correct = torch.zeros(len(self.resolved_runs), dtype=torch.int64, device=self._device)
         with torch.no_grad():
             for x, y in self._test.batches():
-                correct += (self._logits(self._params, x).argmax(-1) == y).sum(-1)
+                correct += (self._logits(self._params, x).argmax(-1) == y).flatten(1).sum(-1)
         return correct
 
     def _set_buffers(self) -> None:

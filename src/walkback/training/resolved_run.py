@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
 
@@ -14,15 +14,19 @@ from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
 from walkback.core.settings import Spec, build_settings, changed_settings, recorded_settings
+from walkback.core.tuning import TuningTable
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
-from walkback.credit.rule import EXACT, CreditRule
+from walkback.credit.rule import EXACT, CreditRule, refusal
 from walkback.data import tensors
 from walkback.data.catalog import DATA_SETS
 from walkback.data.dataset import DataSource
 from walkback.data.feed import Augment
+from walkback.data.held_out import HeldOut, without_held_out
 from walkback.nets import ARCHS
 from walkback.nets.network import Leaves, Network
+from walkback.training.optimisers import Optimiser, make_optimiser
+from walkback.training.schedules import Schedule, make_schedule
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class ResolvedRun:
     source: DataSource
     method: str
     """The method as a user writes it, with the settings that differ from their defaults."""
+    tuning: TuningTable | None = field(default=None, compare=False, repr=False)
+    """The table that the learning rates of this run and of the runs it is compared with are chosen from, if tuned."""
 
     @cached_property
     def digest(self) -> str:
@@ -69,6 +75,14 @@ class ResolvedRun:
         assert self.config.augment != "auto", "a resolved configuration has no 'auto'"
         return self.config.augment
 
+    @cached_property
+    def optimiser(self) -> Optimiser:
+        return make_optimiser(self.config.optimizer)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return make_schedule(self.config.schedule)
+
     def params(self) -> Leaves:
         """The initial parameters, from the stream (seed, "init")."""
         return self._typed(self.net.init(generator(self.config.seed, "init")))
@@ -94,15 +108,24 @@ class ResolvedRun:
         return {"penalty": self.shared_options.penalty, **{f"rule.{k}": v for k, v in self.rule.knobs().items()}}
 
     def fleet_key(self) -> Hashable:
-        """The settings that all models of one fleet must share."""
+        """The settings that all models of one fleet must share; their learning rates may differ."""
         config = self.config
-        shared = (config.epochs, config.batch, config.lr, config.weight_decay, config.augment, config.dtype)
+        shared = (config.epochs, config.batch, config.weight_decay, config.augment, config.dtype)
+        recipe = (self.optimiser, self.schedule)
         reduction = self.shared_options.penalty_reduction
-        return (self.net, self.rule.static(), self.credit_site, reduction, self.source, shared)
+        return (self.net, self.rule.static(), self.credit_site, reduction, self.source, shared, recipe)
 
     def with_seed(self, seed: int) -> ResolvedRun:
         """The same run with another seed: nothing else in it depends on the seed."""
         return self if seed == self.config.seed else replace(self, config=replace(self.config, seed=seed))
+
+    def with_lr(self, lr: float) -> ResolvedRun:
+        """The same run with another learning rate."""
+        return replace(self, config=replace(self.config, lr=lr))
+
+    def tuned(self, table: TuningTable) -> ResolvedRun:
+        """The same run with its method's own learning rate; so are the runs it is compared with."""
+        return replace(self.with_lr(table.rates[self.method]), tuning=table)
 
     @cached_property
     def baselines(self) -> dict[str, ResolvedRun]:
@@ -166,7 +189,8 @@ class ResolvedRun:
         return self._with_method(Spec(self.config.method.name, {**self.config.method.settings, "credit": credit}))
 
     def _with_method(self, method: Spec) -> ResolvedRun:
-        return resolve(replace(self.config, method=method), self.source)
+        made = resolve(replace(self.config, method=method), self.source)
+        return made if self.tuning is None or made.method not in self.tuning.rates else made.tuned(self.tuning)
 
     def _typed(self, leaves: Leaves) -> Leaves:
         return {name: leaf.to(self.dtype) for name, leaf in leaves.items()}
@@ -177,12 +201,18 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
 
     `own_data` is the user's own data set; it replaces the one that the configuration names.
     """
-    source = own_data or _source(config.data)
+    source = _source(config.data, own_data)
     shape = {"input_shape": source.input_shape, "classes": source.classes}
     what = f"the architecture '{config.arch.name}'"
     net: Network = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
     rule, shared_options = _method(config.method)
-    reason = rule.refuses(net)
+    if net.per_token != source.per_token:
+        kinds = {True: "a label for each token", False: "one label for each sample"}
+        raise InputError(
+            f"'{config.arch.name}' needs {kinds[net.per_token]}, and '{config.data.name}' has "
+            f"{kinds[source.per_token]}. Use token data, such as --data markov, with --arch gpt_mini."
+        )
+    reason = refusal(rule, net)
     if reason:
         raise InputError(f"The method '{config.method.name}' is not defined on '{config.arch.name}': {reason}.")
     if config.batch > source.train_size:
@@ -202,6 +232,8 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
         arch=Spec(config.arch.name, {k: v for k, v in recorded_settings(net).items() if k not in shape}),
         data=Spec(config.data.name, source.settings()),
         augment=augment,
+        optimizer=_filled(config.optimizer, RunConfig.optimizer, make_optimiser),
+        schedule=_filled(config.schedule, RunConfig.schedule, make_schedule),
     )
     shown = {
         k: v
@@ -213,7 +245,19 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
     return ResolvedRun(filled, net, rule, shared_options, source, str(Spec(config.method.name, shown)))
 
 
-def _source(spec: Spec) -> DataSource:
+def _filled(spec: Spec, default: Spec, make: Callable[[Spec], object]) -> Spec:
+    """The optimiser or schedule with all its settings; the default one is the default, however it was written."""
+    made = make(spec)
+    return default if made == make(default) else Spec(spec.name, recorded_settings(made))
+
+
+def _source(spec: Spec, own_data: DataSource | None) -> DataSource:
+    settings, held_out = without_held_out(spec.settings)
+    source = own_data or _catalog_source(Spec(spec.name, settings))
+    return source if held_out is None or isinstance(source, HeldOut) else HeldOut(source, held_out)
+
+
+def _catalog_source(spec: Spec) -> DataSource:
     if spec.name == tensors.TENSORS_NAME:
         raise InputError("This run was trained on tensors that were passed in Python. Pass them again as the data.")
     source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")

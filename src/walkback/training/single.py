@@ -22,7 +22,7 @@ from walkback.training.driver import (
     set_exact_arithmetic,
     to_cpu,
 )
-from walkback.training.optimisers import AdamW, cosine
+from walkback.training.optimisers import LeafOptimiser
 from walkback.training.resolved_run import ResolvedRun
 from walkback.training.step import StepSpec, step
 
@@ -45,8 +45,8 @@ class Single(Driver):
         self._knobs = {k: torch.tensor(v, dtype=resolved.dtype, device=device) for k, v in resolved.knobs().items()}
         trained = {name: leaf for name, leaf in self._params.items() if not resolved.is_frozen(name)}
         learned = {name: leaf for name, leaf in self._state.items() if name.startswith(LEARNED)}
-        self._optimiser = AdamW(trained, resolved.config.weight_decay)
-        self._own_optimiser = AdamW(learned, weight_decay=0.0) if learned else None
+        self._optimiser = LeafOptimiser(trained, resolved.config.weight_decay, optimiser=resolved.optimiser)
+        self._own_optimiser = LeafOptimiser(learned, weight_decay=0.0) if learned else None
         self._total = resolved.config.epochs * self._feed.steps
         self._calibrate = Calibration(resolved, data, device) if resolved.net.buffers else None
 
@@ -70,11 +70,12 @@ class Single(Driver):
 
     def _update(self, gradients: dict[str, torch.Tensor], own: dict[str, torch.Tensor], done: int) -> None:
         rule = self._resolved.rule
-        rate = cosine(self._resolved.config.lr, done, self._total)
+        factor = self._resolved.schedule.factor(done, self._total, self.steps_per_epoch)
+        rate = self._resolved.config.lr * factor
         before = {n: leaf.clone() for n, leaf in self._params.items()} if rule.updates_state() else self._params
         self._optimiser.update(gradients, rate)
         if self._own_optimiser:
-            self._own_optimiser.update(own, cosine(rule.own_lr, done, self._total))
+            self._own_optimiser.update(own, rule.own_lr * factor)
         if rule.updates_state():
             decay = torch.tensor(
                 rate * self._resolved.config.weight_decay, dtype=self._resolved.dtype, device=self._device
@@ -87,7 +88,7 @@ class Single(Driver):
         with torch.no_grad():
             for x, y in self._test.batches():
                 correct += (self._resolved.net.forward(self._params, x).argmax(-1) == y).sum()
-        return [correct.item() / len(self._test)]
+        return [correct.item() / self._test.answers]
 
     def _set_buffers(self) -> None:
         if self._calibrate:

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from walkback.core.errors import InputError
+from walkback.core.errors import InputError, unknown
 from walkback.watching.watch import Watch
+
+FINISH_ACCURACIES = ("headline_acc", "frozen_baseline_acc", "bp_acc")
 
 
 class CallbackBase:
-    """Keeps the settings of a `Watch` and makes it when training starts; then it is the attribute `watch`."""
+    """Keeps the settings of a `Watch` and makes it when training starts; then it is the attribute `watch`.
 
-    def __init__(self, eval_batches: Iterable[Any], every: int | None = 100, **settings: Any):
+    `accuracies` are those that the card is judged with at the end of training: a dict of the arguments of
+    `Watch.finish`, or a function that returns it, called at the end. They can also be given later, by
+    `callback.watch.finish(...)`.
+    """
+
+    def __init__(
+        self,
+        eval_batches: Iterable[Any],
+        every: int | None = 100,
+        *,
+        accuracies: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+        **settings: Any,
+    ):
         super().__init__()
+        if not (accuracies is None or callable(accuracies) or isinstance(accuracies, Mapping)):
+            raise InputError(
+                f"accuracies is a {type(accuracies).__name__}; expected a dict such as {{'headline_acc': 0.61}}, or a "
+                "function that returns one."
+            )
         self._batches, self._settings = eval_batches, {**settings, "every": every}
+        self._accuracies = accuracies if callable(accuracies) else _named(accuracies or {})
         self.watch: Watch | None = None
 
     def begin(self, model: nn.Module, step: int) -> None:
@@ -37,7 +57,18 @@ class CallbackBase:
 
     def end(self) -> None:
         if self.watch is not None:
-            self.watch.finish()
+            self.watch.finish()  # First, so that the card exists whatever the accuracies are.
+            given = self._accuracies() if callable(self._accuracies) else self._accuracies
+            if given:
+                self.watch.finish(**_named(given))
+
+
+def _named(accuracies: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The accuracies; refused if one has another name than `Watch.finish` knows."""
+    for name in accuracies:
+        if name not in FINISH_ACCURACIES:
+            raise unknown("accuracy", name, FINISH_ACCURACIES)
+    return accuracies
 
 
 def library_class(modules: Sequence[str], name: str, extra: str) -> type:

@@ -146,12 +146,17 @@ class Watch:
     ) -> DiagnosticReport | None:
         """Take the full measurement with its float64 replay and write the card; after a stop, return the stop's card.
 
-        Accuracies are those of `diagnose`. Returns None on ranks other than 0 and, with a warning, if the model can no
-        longer be measured.
+        Accuracies are those of `diagnose`. After the end, as when a callback has finished the watch, the card is judged
+        again with the accuracies given now, and written again. Returns None on ranks other than 0 and, with a warning,
+        if the model can no longer be measured.
         """
         evidence = Evidence.of(headline_acc, frozen_baseline_acc, bp_acc)
         if not self._is_over:
             self._end("done", f"finished after step {self.steps}", evidence)
+        elif self.report is not None and evidence != Evidence():
+            self.report = self.report.rejudge(evidence=evidence)
+            self.report.save(self.out)
+            self._journal.update_record({"verdict": self.report.verdict})
         return self.report
 
     def interrupt(self, why: str = "interrupted") -> None:

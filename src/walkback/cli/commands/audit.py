@@ -18,7 +18,14 @@ import sys
 
 from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, parse_thresholds
 from walkback.cli.print_audit import add_printing_arguments, print_audit
-from walkback.cli.training import add_grid_arguments, add_run_arguments, grid_settings, run_settings
+from walkback.cli.training import (
+    add_grid_arguments,
+    add_run_arguments,
+    add_tuning_arguments,
+    grid_settings,
+    run_settings,
+    tune_options,
+)
 from walkback.core.errors import EXIT_UNFINISHED
 
 
@@ -32,14 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="exact",
         help="oracle controls to train: none; exact credit (O1); also at the input (O2) and by direction (O3)",
     )
+    add_tuning_arguments(parser)
     add_run_arguments(parser)
     add_printing_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     common, how, thresholds = grid_settings(args), run_settings(args), parse_thresholds(args.threshold)
+    tune = tune_options(args)
 
     from walkback.auditing.audit import run_audit
+    from walkback.auditing.audit_files import overview_json
     from walkback.cli.progress import ProgressBar
     from walkback.core.configuration import grid
     from walkback.judge.options import JudgeOptions
@@ -51,14 +61,15 @@ def run(args: argparse.Namespace) -> int:
     options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     bar = ProgressBar(quiet=args.quiet or args.json)
     try:
-        result = run_audit(resolved_runs, options, judge_options, bar, args.oracle)
+        result = run_audit(resolved_runs, options, judge_options, bar, args.oracle, tune)
     finally:
         bar.close()
     if result.table is None:
         print(f"walkback: {result} Run the same command with --resume to continue.", file=sys.stderr)
         return EXIT_UNFINISHED
     if args.json:
-        print(json.dumps(result.table.to_json(), allow_nan=False))
+        tables = [] if result.tuning is None else [result.tuning]
+        print(json.dumps(overview_json(result.table, tables), allow_nan=False))
     else:
         print_audit(result, args.full)
     return VERDICT_EXIT_CODES[result.table.verdict]

@@ -19,6 +19,7 @@ from walkback.nets.network import Leaves, Network
 @dataclass(frozen=True)
 class Backprop(CreditRule):
     through_blocks = True
+    per_token = True
 
     def labels(self, depth: int) -> tuple[Label, ...]:
         return (EXACT,) * (depth + 1)

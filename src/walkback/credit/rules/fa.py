@@ -25,6 +25,8 @@ from walkback.nets.network import Leaves, Network
 
 @dataclass(frozen=True)
 class FeedbackAlignment(RandomFeedback):
+    per_token = True
+
     credit_tokens: Literal["own", "broadcast"] = omitted_at_default("own")
     """`own`: below the top each token gets its own credit; `broadcast`: an equal share of the sum over all tokens."""
 

@@ -94,22 +94,7 @@ class ViTMini(Network):
         return torch.cat([leaves["cls"].expand(len(x), 1, self.d), patches], dim=1)
 
     def branch(self, leaves: Leaves, h: Tensor, linear: Linear = plain_linear) -> Tensor:
-        def apply(name: str, z: Tensor) -> Tensor:
-            return linear(name, z, leaves[f"{name}.weight"], leaves[f"{name}.bias"])
-
-        def norm(name: str, z: Tensor) -> Tensor:
-            return F.layer_norm(z, (self.d,), leaves[f"{name}.weight"], leaves[f"{name}.bias"])
-
-        u = apply("proj", self._attend(apply("qkv", norm("norm1", h))))
-        return u + apply("fc2", F.gelu(apply("fc1", norm("norm2", h + u))))
-
-    def _attend(self, qkv: Tensor) -> Tensor:
-        """Softmax attention of [n, tokens, 3 d]; torch's fused version cannot be vmapped on every device."""
-        size = self.d // self.heads
-        q, k, v = qkv.reshape(*qkv.shape[:-1], 3, self.heads, size).permute(2, 0, 3, 1, 4).unbind(0)
-        weights = ((q * size**-0.5) @ k.mT).softmax(-1)
-        mixed: Tensor = weights @ v
-        return mixed.transpose(1, 2).flatten(2)
+        return layers.transformer_branch(leaves, h, linear, self.heads)
 
     def head(self, leaves: Leaves, h: Tensor) -> Tensor:
         z = F.layer_norm(h[:, 0], (self.d,), leaves["norm.weight"], leaves["norm.bias"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from walkback.core.errors import InputError
+from walkback.core.tuning import TuningTable
 from walkback.judge.threshold_sweep import STRATEGIES
 from walkback.report.audit_page import epochs, grid, layers, table
 from walkback.report.audit_page.member import EditionVerdict, Log, Member
@@ -14,13 +15,21 @@ from walkback.report.cells import size
 from walkback.report.html import pages
 from walkback.report.overview import Overview, overview
 from walkback.report.sections import Card
+from walkback.report.tuning import tuning_facts, tuning_section
 
 
-def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), logs: Sequence[Log] = ()) -> str:
+def audit_page(
+    cards: Sequence[Card],
+    title: str,
+    links: Sequence[str] = (),
+    logs: Sequence[Log] = (),
+    tuning: Sequence[TuningTable] = (),
+) -> str:
     """The audit page of these cards.
 
     `links` are the paths of the cards' own pages, relative to this one, and `logs` the training logs of their runs,
-    both in the cards' order; the log of a run without one is empty.
+    both in the cards' order; the log of a run without one is empty. `tuning` are the
+    tables that learning rates were chosen by.
     """
     for name, given in (("links", links), ("logs", logs)):
         if given and len(given) != len(cards):
@@ -51,6 +60,7 @@ def audit_page(cards: Sequence[Card], title: str, links: Sequence[str] = (), log
             groups=grid.STRATEGY_GROUPS,
             strategies=STRATEGIES,
             grid=grid.conclusion_grid(members),
+            tuning=[(tuning_section(table), tuning_facts(table)) for table in tuning],
         )
     )
 

@@ -83,7 +83,7 @@ def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost
     params = _meta(shapes)
     knobs = {name: torch.empty((), dtype=resolved.dtype, device="meta") for name in resolved.knobs()}
     x = torch.empty((resolved.config.batch, *resolved.net.input_shape), dtype=resolved.dtype, device="meta")
-    y = torch.empty(resolved.config.batch, dtype=torch.int64, device="meta")
+    y = torch.empty((resolved.config.batch, *resolved.net.label_shape), dtype=torch.int64, device="meta")
     spec = StepSpec.of(resolved)
 
     def work(*inputs: Any) -> tuple[Leaves, Leaves, Leaves]:
