@@ -105,7 +105,7 @@ def _same(what: str, stated: Any, found: Any) -> VerificationCheck:
 def _checkpoints(card: _Card, bundle: Path) -> list[VerificationCheck]:
     """Compare the files' own hashes with the card: the run's record may have been changed together with the files."""
     found, stated = [], card["provenance"]["files"]
-    for name in (store.MODEL, store.RULE):
+    for name in dict.fromkeys((store.MODEL, store.RULE, *stated)):
         path = bundle / name
         with friendly_os_errors(path, "read"):
             actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
