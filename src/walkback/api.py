@@ -185,9 +185,7 @@ def audit(
         raise InputError(f"wb.audit got the methods {train!r} and methods={methods!r}. Give them once.")
     chosen = train if train is not None else methods if methods is not None else ("bp", "fa", "dfa")
     resolved_runs = _resolved(chosen, arch, data, seeds, **settings)
-    kind: _OracleName = (
-        ("none" if oracle is False else "exact") if oracle is None or oracle in (True, False) else oracle
-    )
+    kind: _OracleName = "exact" if oracle is None or oracle is True else "none" if oracle is False else oracle
     return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), kind)
 
 
@@ -329,7 +327,8 @@ def diagnose(
     """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
 
     A list of models is one method's seeds: then the accuracies are lists in the same order, `credit`, `fresh`,
-    `update`, `reference` and `initial` may be lists, and the result is a `ReportTable` with one row, worst of the seeds.
+    `update`, `reference` and `initial` may be lists, and the result is a `ReportTable` with one row, the worst of
+    the seeds.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
     number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). `test_samples` is

@@ -51,6 +51,8 @@ PREVIOUS = "resume.previous.safetensors"
 members still have a checkpoint of one common epoch."""
 LOG_HASH = "log_sha256"
 """The key of the log's hash: in a finished run's record, and in a checkpoint, where it covers the log up to there."""
+OWN_LOOP = "own_loop"
+"""The key of a record, and of a card's provenance, that says which function of a user's trained the run."""
 _NO_FILES: Mapping[str, Arrays] = {}
 LOCK = "lock"
 """Exists while the run is unfinished. It is a file because other machines of a network file system do not see locks on

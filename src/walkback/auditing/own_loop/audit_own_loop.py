@@ -20,7 +20,7 @@ from walkback.auditing.own_loop.function_reference import (
 from walkback.auditing.own_loop.jobs import JobSpec, jobs_of, method_jobs
 from walkback.auditing.own_loop.judge_jobs import JobFolder, evidence_of_jobs, judge_job, measure_job
 from walkback.auditing.own_loop.measure_plan import MeasurePlan
-from walkback.auditing.own_loop.train_job import OWN_LOOP, JobOptions, TrainFunction, open_job, train_job
+from walkback.auditing.own_loop.train_job import JobOptions, TrainFunction, open_job, train_job
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
 from walkback.judge.audit_table import make_audit_table
@@ -28,6 +28,7 @@ from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport
 from walkback.report.formats import PAGES
 from walkback.report.save import MEASUREMENTS, save_card
+from walkback.runs import store
 from walkback.runs.deadline import Deadline
 from walkback.runs.train_runs import ProgressListener, Result, TrainOptions, choose_device
 
@@ -146,7 +147,7 @@ def _unfinished(
         run = open_job(job, how)
         if run is not None and run.is_done:
             finished.append(job.name)
-            changed |= set(changed_sources(run.record[OWN_LOOP]["sources"], now))
+            changed |= set(changed_sources(run.record[store.OWN_LOOP]["sources"], now))
         else:
             todo.append(job)
     if finished:
@@ -162,7 +163,7 @@ def _unfinished(
 def _result(job: JobSpec, found: JobFolder, described: Mapping[str, str], out: Path) -> Result:
     run = found.finished(job)
     record = {} if run is None else run.record
-    own = record.get(OWN_LOOP, {})
+    own = record.get(store.OWN_LOOP, {})
     return Result(
         run=job.name,
         method=job.shown,

@@ -14,7 +14,7 @@ from walkback.auditing.own_loop.function_reference import changed_sources
 from walkback.auditing.own_loop.jobs import BACKPROP, JobSpec
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights
 from walkback.auditing.own_loop.state_arrays import from_arrays
-from walkback.auditing.own_loop.train_job import CORRECT, INITIAL, OWN_LOOP
+from walkback.auditing.own_loop.train_job import CORRECT, INITIAL
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Evidence, OracleAccuracies
@@ -50,7 +50,7 @@ def spec_of(run: store.Run) -> JobSpec:
 
 def measure_job(run: store.Run, plan: MeasurePlan, device: torch.device) -> Measurements:
     """Build the job's model, load its weights, and measure it."""
-    spec, skeletons = spec_of(run), run.record[OWN_LOOP]["skeletons"]
+    spec, skeletons = spec_of(run), run.record[store.OWN_LOOP]["skeletons"]
     model = load_weights(
         plan.build_for(spec.method), from_arrays(skeletons[store.MODEL], run.params()), device, run.name
     )
@@ -154,7 +154,7 @@ def _context(
     jobs: Sequence[store.Run],
 ) -> dict[str, Any]:
     """What the card says of the training: who trained it, from which sources, and what was stored."""
-    spec, own = spec_of(run), run.record[OWN_LOOP]
+    spec, own = spec_of(run), run.record[store.OWN_LOOP]
     feedback = ""
     if spec.method == BACKPROP:
         feedback = "backprop has none"
@@ -172,7 +172,7 @@ def _context(
         "shell": "method" if spec.frozen else "none",
         "provenance": {
             "run": run.name,
-            OWN_LOOP: {"functions": own["functions"], "sources": own["sources"], "credit": spec.credit},
+            store.OWN_LOOP: {"functions": own["functions"], "sources": own["sources"], "credit": spec.credit},
             "config_digest": run.record["digest"],
             "files": run.record["files"],
             "null": judge_options.null,
@@ -191,7 +191,7 @@ def _context(
 
 def mixed_sources(run: store.Run, jobs: Sequence[store.Run]) -> list[str]:
     """A note for each source file that differs between this job and another one of the audit."""
-    own = run.record[OWN_LOOP]["sources"]
-    others = [(other.name, changed_sources(own, other.record[OWN_LOOP]["sources"])) for other in jobs]
+    own = run.record[store.OWN_LOOP]["sources"]
+    others = [(other.name, changed_sources(own, other.record[store.OWN_LOOP]["sources"])) for other in jobs]
     changed = {file: name for name, files in others for file in files}
     return [f"Source file {file} differs between {run.name} and {name}." for file, name in sorted(changed.items())]

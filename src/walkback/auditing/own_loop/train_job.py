@@ -31,8 +31,6 @@ INITIAL, CORRECT = "initial.safetensors", "correct.safetensors"
 """Files of a job's folder: the parameters before training, and which test samples are predicted right."""
 ERROR = "error.txt"
 """The traceback of the last failure of the training function."""
-OWN_LOOP = "own_loop"
-"""The key of a run's record and of a card's provenance that says which function trained it."""
 
 TrainFunction = Callable[[Job], Trained]
 
@@ -94,7 +92,7 @@ def open_job(spec: JobSpec, options: JobOptions) -> store.Run | None:
     if not path.exists():
         return None
     run = store.open_run(path)
-    if OWN_LOOP not in run.record or run.record["digest"] != document_hash(_config(spec, options)):
+    if store.OWN_LOOP not in run.record or run.record["digest"] != document_hash(_config(spec, options)):
         raise InputError(
             f"{path} holds another training ({run.record['method']}, config {run.record['config']}). Use another out=."
         )
@@ -116,7 +114,7 @@ def _create(spec: JobSpec, options: JobOptions) -> store.Run:
         "digest": document_hash(config),
         "rule_has_state": False,
         "data": {"name": options.described.get("data", "")},
-        OWN_LOOP: {"functions": [reference.shown for reference in options.sources]},
+        store.OWN_LOOP: {"functions": [reference.shown for reference in options.sources]},
         **provenance(options.device, options.command),
     }
     return store.create_run(options.out / spec.name, record)
@@ -147,8 +145,8 @@ def _finish(run: store.Run, job: Job, trained: Trained, options: JobOptions) -> 
     correct = None if trained.correct is None else _correctness(trained.correct)
     accuracy = _accuracy(correct, trained.accuracy)
     device = next((each.device for each in trained.model.parameters()), torch.device("cpu"))
-    run.record[OWN_LOOP] = {
-        **run.record[OWN_LOOP],
+    run.record[store.OWN_LOOP] = {
+        **run.record[store.OWN_LOOP],
         "sources": source_hashes(options.sources),
         "skeletons": skeletons,
         "frozen": job.frozen_names,
