@@ -20,6 +20,7 @@ from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
+from walkback.measure.snapshot import BACKWARD
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
 
@@ -156,7 +157,9 @@ def _context(
     """What the card says of the training: who trained it, from which sources, and what was stored."""
     spec, own = spec_of(run), run.record[store.OWN_LOOP]
     feedback = ""
-    if spec.method == BACKPROP:
+    if measurements.facts["credit"] == BACKWARD:
+        feedback = f"yes: the backward pass of the model in {store.MODEL} was measured"
+    elif spec.method == BACKPROP:
         feedback = "backprop has none"
     elif run.record["rule_has_state"]:
         read = "read by the measured credit" if plan.uses_feedback(spec.method) else "not read by the measured credit"

@@ -19,7 +19,7 @@ from walkback.auditing.own_loop.jobs import JobSpec
 from walkback.auditing.own_loop.random_states import seed_all
 from walkback.auditing.own_loop.state_arrays import Arrays, to_arrays
 from walkback.core.content_hash import document_hash
-from walkback.core.errors import InputError
+from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import write_atomic
 from walkback.measure.restore import random_state_restored
 from walkback.runs import store
@@ -75,15 +75,24 @@ def train_job(
         _finish(run, job, trained, options)
     except TimeIsUpError:
         return False
-    except Exception:
+    except WalkbackError:
+        raise
+    except Exception as error:
         with suppress(InputError):
             write_atomic(run.path / ERROR, traceback.format_exc().encode())
-        raise
+        message = f"{type(error).__name__}: {error} ({_place(error)}). The traceback is in {run.path / ERROR}"
+        raise WalkbackError(f"The training function failed in {spec.name}: {message}.") from error
     finally:
         run.unlock()
     run.drop_checkpoints()
     (run.path / ERROR).unlink(missing_ok=True)
     return True
+
+
+def _place(error: Exception) -> str:
+    """File and line in which the error was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def open_job(spec: JobSpec, options: JobOptions) -> store.Run | None:
