@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from walkback.cli.judge_options import parse_thresholds
+from walkback.core.configuration import RunConfig
 from walkback.core.errors import InputError, unknown
 from walkback.core.settings import parse_pairs
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 OPTIONS = "AUDIT"
 """The name of a dict in the training function's module: keyword arguments of `wb.audit` for it."""
+_BUILT_IN = {
+    "arch": "resmlp", "data": "prototypes", "epochs": RunConfig.epochs, "precision": None, "set": [], "driver": "auto",
+    "memory": None, "data_root": None,
+}  # fmt: skip
+"""Options that a training function does not get, and their defaults."""
 _GIVEN_HERE = ("methods", "seeds", "out", "resume", "device", "max_seconds", "oracle", "executor", "jobs", "slurm")
 
 
@@ -56,6 +62,9 @@ def audit_of_train(args: argparse.Namespace, listener: ProgressListener) -> Audi
         raise InputError(
             "--methods is missing; name the methods your training function knows, such as --methods mine bp."
         )
+    for name, default in _BUILT_IN.items():
+        if getattr(args, name) != default:
+            raise InputError(f"--{name.replace('_', '-')} is for walkback's own methods; your function decides it.")
     train = load_function(args.train, "--train")
     options = _options_in(sys.modules[train.__module__])
     for name in ("build", "eval_batches", "credit"):

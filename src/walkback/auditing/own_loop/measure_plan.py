@@ -216,8 +216,11 @@ def load_weights(model: nn.Module, state: Mapping[str, Any], device: torch.devic
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        lines = " ".join(str(error).split())
-        raise InputError(f"The weights of {name} do not fit the model that build returns: {lines}") from error
+        problems = [" ".join(line.split()) for line in str(error).splitlines()[1:]] or [str(error)]
+        more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
+        raise InputError(
+            f"The weights of {name} do not fit the model that build returns: {problems[0]}{more}"
+        ) from error
     return model.to(device)
 
 
