@@ -218,9 +218,7 @@ def load_weights(model: nn.Module, state: Mapping[str, Any], device: torch.devic
     except RuntimeError as error:
         problems = [" ".join(line.split()) for line in str(error).splitlines()[1:]] or [str(error)]
         more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
-        raise InputError(
-            f"The weights of {name} do not fit the model that build returns: {problems[0]}{more}"
-        ) from error
+        raise InputError(f"The weights of {name} do not fit the model of build: {problems[0]}{more}") from error
     return model.to(device)
 
 
