@@ -362,9 +362,9 @@ def diagnose(
     }  # fmt: skip
     what = {"method_name": method_name, "notes": notes, "blocks": blocks, "step_fn": step_fn}
     if isinstance(model, list | tuple):
-        from walkback.auditing.collect import collect
+        from walkback.auditing.collect import collect_reports
 
-        return collect(diagnose_models(model, eval_batches, accuracies, judge_options, given, **what))
+        return collect_reports(diagnose_models(model, eval_batches, accuracies, judge_options, given, **what))
     return diagnose_model(model, eval_batches, accuracies, judge_options, options=measure_options(**given), **what)  # type: ignore[arg-type]
 
 
@@ -373,9 +373,9 @@ def collect(reports: Iterable[DiagnosticReport]) -> ReportTable:
 
     Reports with the same `method_name`, network and data are one method's seeds, in the order given.
     """
-    from walkback.auditing.collect import collect
+    from walkback.auditing.collect import collect_reports
 
-    return collect(reports)
+    return collect_reports(reports)
 
 
 def update_alignment(

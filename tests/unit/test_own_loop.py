@@ -18,9 +18,9 @@ import walkback as wb
 from walkback.auditing.own_loop import freezing
 from walkback.auditing.own_loop.function_reference import FunctionReference, source_hashes
 from walkback.auditing.own_loop.job import Job
-from walkback.auditing.own_loop.jobs import JobSpec, jobs_of
+from walkback.auditing.own_loop.jobs import LoopJob, loop_jobs
 from walkback.auditing.own_loop.random_states import random_states, seed_all, set_random_states
-from walkback.auditing.own_loop.state_arrays import from_arrays, to_arrays
+from walkback.auditing.own_loop.state_arrays import state_from_arrays, state_to_arrays
 from walkback.auditing.own_loop.train_job import JobOptions, train_job
 from walkback.core.errors import InputError, WalkbackError
 from walkback.runs import store
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 def run_one(train, folder, *, frozen=True, deadline=None, method="mine", checkpoint_seconds=0.0):
     options = JobOptions(Path(folder), CPU, checkpoint_seconds)
-    spec = JobSpec(method, 0, frozen)
+    spec = LoopJob(method, 0, frozen)
     done = train_job(train, spec, options, deadline or Deadline(None))
     return done, Path(folder) / spec.name
 
@@ -49,7 +49,7 @@ def steps(model, optimiser, count=3):
 
 class TestJobs:
     def test_each_method_has_its_baseline_backprop_and_backprops_baseline(self):
-        assert [job.name for job in jobs_of(["mine"], [3], oracle=False)] == [
+        assert [job.name for job in loop_jobs(["mine"], [3], oracle=False)] == [
             "mine-s3",
             "mine-frozen-s3",
             "bp-s3",
@@ -57,7 +57,7 @@ class TestJobs:
         ]
 
     def test_backprop_is_added_once_and_has_no_oracle(self):
-        names = [job.name for job in jobs_of(["mine", "bp"], [0, 1], oracle=True)]
+        names = [job.name for job in loop_jobs(["mine", "bp"], [0, 1], oracle=True)]
         assert len(names) == len(set(names)) == 2 * (4 + 2)
         assert "mine-exact-frozen-s1" in names
         assert not [name for name in names if name.startswith("bp-exact")]
@@ -77,7 +77,7 @@ class TestJobs:
     )
     def test_names_that_cannot_be_folders_are_refused(self, methods, seeds, got):
         with pytest.raises(InputError, match=got):
-            jobs_of(methods, seeds, oracle=True)
+            loop_jobs(methods, seeds, oracle=True)
 
 
 class TestFreezing:
@@ -248,8 +248,8 @@ class TestStates:
 
     @pytest.mark.parametrize("state", STATES)
     def test_a_state_comes_back_as_it_was(self, state):
-        skeleton, arrays = to_arrays(state, "it")
-        again = from_arrays(json.loads(json.dumps(skeleton, allow_nan=False)), arrays)
+        skeleton, arrays = state_to_arrays(state, "it")
+        again = state_from_arrays(json.loads(json.dumps(skeleton, allow_nan=False)), arrays)
         assert _plain(again) == _plain(state)
 
     @pytest.mark.parametrize(
@@ -265,14 +265,14 @@ class TestStates:
     )
     def test_what_does_not_fit_is_refused_by_key(self, state, key):
         with pytest.raises(InputError, match=f"'{key}'"):
-            to_arrays(state, "the state")
+            state_to_arrays(state, "the state")
 
     def test_random_streams_go_on(self):
         seed_all(7)
         states = random_states()
-        skeleton, arrays = to_arrays(states, "it")
+        skeleton, arrays = state_to_arrays(states, "it")
         drawn = torch.rand(2).tolist(), np.random.rand(), random.random(), np.random.randn()
-        set_random_states(from_arrays(json.loads(json.dumps(skeleton)), arrays))
+        set_random_states(state_from_arrays(json.loads(json.dumps(skeleton)), arrays))
         assert (torch.rand(2).tolist(), np.random.rand(), random.random(), np.random.randn()) == drawn
 
 

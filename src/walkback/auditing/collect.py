@@ -45,7 +45,7 @@ class ReportTable:
         return [*written, *write_overview(self.table, target, target, links=links)]
 
 
-def collect(reports: Iterable[DiagnosticReport]) -> ReportTable:
+def collect_reports(reports: Iterable[DiagnosticReport]) -> ReportTable:
     """Judge reports of one method's seeds together, for one method or several.
 
     Reports with the same method name, network and data are the seeds of one method, in the order given; each has its

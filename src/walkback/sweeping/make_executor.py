@@ -10,7 +10,7 @@ import torch
 from walkback.core.errors import unknown
 from walkback.core.machine import cores
 from walkback.runs.train_runs import TrainOptions, choose_device
-from walkback.sweeping.executor import Executor, LocalExecutor, visible_gpus
+from walkback.sweeping.executor import Executor
 
 EXECUTORS = ("local", "ray", "slurm")
 
@@ -32,4 +32,6 @@ def make_executor(kind: str, options: TrainOptions, at_once: int | None, slurm: 
         return RayExecutor(at_once or cores(), wants_gpu=options.device == "cuda")
     if kind != "local":
         raise unknown("executor", kind, EXECUTORS)
+    from walkback.sweeping.executor import LocalExecutor, visible_gpus
+
     return LocalExecutor(visible_gpus(gpu_count(options.device)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from walkback.auditing.own_loop.audit_own_loop import OwnLoop, RunJobs
-from walkback.auditing.own_loop.jobs import JobSpec
+from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.machine import cores
 from walkback.runs.deadline import Deadline
@@ -25,7 +25,7 @@ def on_executor(kind: str, options: TrainOptions, at_once: int | None, slurm: Ma
         raise InputError(f"slurm= is for executor='slurm', not for '{kind}'.")
 
     def run_jobs(
-        jobs: Sequence[JobSpec], loop: OwnLoop, options: TrainOptions, deadline: Deadline, listener: ProgressListener
+        jobs: Sequence[LoopJob], loop: OwnLoop, options: TrainOptions, deadline: Deadline, listener: ProgressListener
     ) -> None:
         if not jobs:
             return
@@ -56,7 +56,7 @@ def on_executor(kind: str, options: TrainOptions, at_once: int | None, slurm: Ma
 class _Forward(SweepListener):
     """Passes the events of the scheduler on."""
 
-    def __init__(self, jobs: Sequence[JobSpec], listener: ProgressListener):
+    def __init__(self, jobs: Sequence[LoopJob], listener: ProgressListener):
         self._jobs, self._listener, self._ended = jobs, listener, 0
 
     def ended(self, job: int) -> None:
@@ -70,7 +70,7 @@ class _Forward(SweepListener):
         self._listener.warned(f"{self._jobs[job].name}: {note}")
 
 
-def _job_json(job: JobSpec, loop: OwnLoop, options: TrainOptions, deadline: Deadline) -> dict[str, Any]:
+def _job_json(job: LoopJob, loop: OwnLoop, options: TrainOptions, deadline: Deadline) -> dict[str, Any]:
     """The job as JSON data: the training function travels as a file and a name."""
     has_end = options.max_seconds is not None
     return {

@@ -17,7 +17,7 @@ from walkback.auditing.own_loop.function_reference import (
     is_importing,
     source_hashes,
 )
-from walkback.auditing.own_loop.jobs import JobSpec, jobs_of, method_jobs
+from walkback.auditing.own_loop.jobs import LoopJob, loop_jobs, method_jobs
 from walkback.auditing.own_loop.judge_jobs import JobFolder, evidence_of_jobs, judge_job, measure_job
 from walkback.auditing.own_loop.measure_plan import MeasurePlan
 from walkback.auditing.own_loop.train_job import JobOptions, TrainFunction, open_job, train_job
@@ -32,7 +32,7 @@ from walkback.runs import store
 from walkback.runs.deadline import Deadline
 from walkback.runs.train_runs import ProgressListener, Result, TrainOptions, choose_device
 
-RunJobs = Callable[[Sequence[JobSpec], "OwnLoop", TrainOptions, Deadline, ProgressListener], None]
+RunJobs = Callable[[Sequence[LoopJob], "OwnLoop", TrainOptions, Deadline, ProgressListener], None]
 """Runs jobs that are not finished; `in_process` is one."""
 
 
@@ -72,7 +72,7 @@ class OwnLoop:
 
 
 def in_process(
-    jobs: Sequence[JobSpec], loop: OwnLoop, options: TrainOptions, deadline: Deadline, listener: ProgressListener
+    jobs: Sequence[LoopJob], loop: OwnLoop, options: TrainOptions, deadline: Deadline, listener: ProgressListener
 ) -> None:
     """Run the jobs one after the other in this process."""
     how = loop.job_options(options, choose_device(options.device))
@@ -97,7 +97,7 @@ def audit_own_loop(
         )
     deadline = Deadline(options.max_seconds)
     methods = method_jobs(loop.methods, loop.seeds)
-    jobs = jobs_of(loop.methods, loop.seeds, loop.oracle)
+    jobs = loop_jobs(loop.methods, loop.seeds, loop.oracle)
     plan = MeasurePlan.of(
         loop.build, loop.eval_batches, loop.step_fn, loop.measuring, dict.fromkeys(job.method for job in methods)
     )
@@ -131,8 +131,8 @@ def audit_own_loop(
 
 
 def _unfinished(
-    jobs: Iterable[JobSpec], loop: OwnLoop, options: TrainOptions, device: torch.device, listener: ProgressListener
-) -> list[JobSpec]:
+    jobs: Iterable[LoopJob], loop: OwnLoop, options: TrainOptions, device: torch.device, listener: ProgressListener
+) -> list[LoopJob]:
     """The jobs that are left. Existing folders are opened and checked before anything is trained."""
     how = loop.job_options(options, device)
     todo, finished = [], []
@@ -160,7 +160,7 @@ def _unfinished(
     return todo
 
 
-def _result(job: JobSpec, found: JobFolder, described: Mapping[str, str], out: Path) -> Result:
+def _result(job: LoopJob, found: JobFolder, described: Mapping[str, str], out: Path) -> Result:
     run = found.finished(job)
     record = {} if run is None else run.record
     own = record.get(store.OWN_LOOP, {})

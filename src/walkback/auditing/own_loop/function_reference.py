@@ -33,7 +33,9 @@ class FunctionReference:
         plain = inspect.unwrap(function) if inspect.isroutine(function) or inspect.isclass(function) else type(function)
         try:
             file = Path(inspect.getsourcefile(plain) or "").resolve()
-        except TypeError:
+        except (TypeError, OSError):
+            file = Path()
+        if inspect.isclass(plain) and not _is_in_its_module(plain):
             file = Path()
         name = getattr(function, "__qualname__", f"an object of {type(function).__qualname__}")
         return FunctionReference(str(file) if file.is_file() else "", name)
@@ -93,6 +95,14 @@ def source_hashes(references: Iterable[FunctionReference]) -> dict[str, str]:
 def changed_sources(stored: dict[str, str], now: dict[str, str]) -> list[str]:
     """The files that both know and that differ."""
     return sorted(name for name in stored.keys() & now.keys() if stored[name] != now[name])
+
+
+def _is_in_its_module(found: type) -> bool:
+    """Whether a class is where its module's name says; one made by `exec` is not."""
+    holder: Any = sys.modules.get(found.__module__)
+    for part in found.__qualname__.split("."):
+        holder = getattr(holder, part, None)
+    return holder is found or "<" in found.__qualname__
 
 
 def _import_file(file: Path) -> ModuleType:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from walkback.auditing.own_loop.freezing import FrozenParameters, modules_of
-from walkback.auditing.own_loop.jobs import JobSpec
+from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.auditing.own_loop.stateful import require_stateful, restore_state, stored_state
 from walkback.core.errors import InputError
 from walkback.runs import store
@@ -58,7 +58,7 @@ class Job:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: LoopJob,
         run: store.Run,
         device: torch.device,
         deadline: Deadline,

@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 @dataclass(frozen=True)
-class JobSpec:
+class LoopJob:
     """One training that the user's function is asked for."""
 
     method: str
@@ -37,29 +37,29 @@ class JobSpec:
         return f"{self.method}:{','.join(settings)}" if settings else self.method
 
     @property
-    def baseline(self) -> JobSpec:
+    def baseline(self) -> LoopJob:
         """The same training with the blocks frozen."""
         return replace(self, frozen=True)
 
     @property
-    def oracle(self) -> JobSpec:
+    def oracle(self) -> LoopJob:
         """The same training with exact credit."""
         return replace(self, credit="exact")
 
     @property
-    def backprop(self) -> JobSpec:
-        return JobSpec(BACKPROP, self.seed)
+    def backprop(self) -> LoopJob:
+        return LoopJob(BACKPROP, self.seed)
 
-    def with_seed(self, seed: int) -> JobSpec:
+    def with_seed(self, seed: int) -> LoopJob:
         return replace(self, seed=seed)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def jobs_of(methods: str | Sequence[str], seeds: int | Sequence[int], oracle: bool) -> list[JobSpec]:
+def loop_jobs(methods: str | Sequence[str], seeds: int | Sequence[int], oracle: bool) -> list[LoopJob]:
     """Every training of an audit, each once: for each seed first the methods, then what they are compared with."""
-    found: dict[str, JobSpec] = {}
+    found: dict[str, LoopJob] = {}
     for method in method_jobs(methods, seeds):
         compared = [method, method.baseline, method.backprop, method.backprop.baseline]
         if oracle and method.method != BACKPROP:
@@ -70,7 +70,7 @@ def jobs_of(methods: str | Sequence[str], seeds: int | Sequence[int], oracle: bo
     return list(found.values())
 
 
-def method_jobs(methods: str | Sequence[str], seeds: int | Sequence[int]) -> list[JobSpec]:
+def method_jobs(methods: str | Sequence[str], seeds: int | Sequence[int]) -> list[LoopJob]:
     """The audited trainings themselves."""
     names = [methods] if isinstance(methods, str) else list(methods)
     numbers = [seeds] if isinstance(seeds, int) else list(seeds)
@@ -90,4 +90,4 @@ def method_jobs(methods: str | Sequence[str], seeds: int | Sequence[int]) -> lis
         twice = [each for each in given if given.count(each) > 1]
         if twice:
             raise InputError(f"{what} has {twice[0]!r} twice. Give it once.")
-    return [JobSpec(name, seed) for name in names for seed in numbers]
+    return [LoopJob(name, seed) for name in names for seed in numbers]

@@ -11,9 +11,9 @@ import torch
 
 from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.own_loop.function_reference import changed_sources
-from walkback.auditing.own_loop.jobs import BACKPROP, JobSpec
+from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights
-from walkback.auditing.own_loop.state_arrays import from_arrays
+from walkback.auditing.own_loop.state_arrays import state_from_arrays
 from walkback.auditing.own_loop.train_job import CORRECT, INITIAL
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
@@ -24,7 +24,7 @@ from walkback.measure.snapshot import BACKWARD
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
 
-FindRun = Callable[[JobSpec], store.Run | None]
+FindRun = Callable[[LoopJob], store.Run | None]
 """The finished run of a job, or None."""
 
 
@@ -35,7 +35,7 @@ class JobFolder:
         self.folder = folder
         self._known: dict[str, store.Run | None] = {}
 
-    def finished(self, spec: JobSpec) -> store.Run | None:
+    def finished(self, spec: LoopJob) -> store.Run | None:
         if spec.name not in self._known:
             path = self.folder / spec.name
             run = store.open_run(path) if path.is_dir() else None
@@ -43,23 +43,23 @@ class JobFolder:
         return self._known[spec.name]
 
 
-def spec_of(run: store.Run) -> JobSpec:
+def spec_of(run: store.Run) -> LoopJob:
     """The job that a stored run is."""
     config = run.record["config"]
-    return JobSpec(config["method"], config["seed"], config["frozen"], config["credit"])
+    return LoopJob(config["method"], config["seed"], config["frozen"], config["credit"])
 
 
 def measure_job(run: store.Run, plan: MeasurePlan, device: torch.device) -> Measurements:
     """Build the job's model, load its weights, and measure it."""
     spec, skeletons = spec_of(run), run.record[store.OWN_LOOP]["skeletons"]
     model = load_weights(
-        plan.build_for(spec.method), from_arrays(skeletons[store.MODEL], run.params()), device, run.name
+        plan.build_for(spec.method), state_from_arrays(skeletons[store.MODEL], run.params()), device, run.name
     )
     feedback = initial = None
     if store.RULE in skeletons:
-        feedback = from_arrays(skeletons[store.RULE], run.rule_state(), device)
+        feedback = state_from_arrays(skeletons[store.RULE], run.rule_state(), device)
     if INITIAL in skeletons:
-        initial = from_arrays(skeletons[INITIAL], run.other(INITIAL), device)
+        initial = state_from_arrays(skeletons[INITIAL], run.other(INITIAL), device)
     taken = plan.measure(spec.method, model, feedback, initial)
     facts = {**taken.facts, "measured_on": describe_device(device), "files": run.record["files"]}
     return Measurements(taken.arrays, facts)
@@ -88,7 +88,7 @@ def judge_job(
     )
 
 
-def evidence_of_jobs(spec: JobSpec, seeds: Sequence[int], null: str, jobs: JobFolder) -> Evidence:
+def evidence_of_jobs(spec: LoopJob, seeds: Sequence[int], null: str, jobs: JobFolder) -> Evidence:
     """The accuracies of a method, its frozen baselines, backprop and its oracle, over these seeds."""
     parts = {
         "headline": spec,

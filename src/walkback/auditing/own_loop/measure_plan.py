@@ -22,7 +22,7 @@ from torch import nn
 from walkback.auditing.diagnose_model import measure_model, measure_options
 from walkback.auditing.own_loop.function_reference import FunctionReference
 from walkback.auditing.own_loop.jobs import BACKPROP
-from walkback.auditing.own_loop.state_arrays import from_arrays, to_arrays
+from walkback.auditing.own_loop.state_arrays import state_from_arrays, state_to_arrays
 from walkback.core.content_hash import SHA256, arrays_hash, document_hash, with_hash
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors, write_atomic
@@ -153,7 +153,7 @@ class MeasurePlan:
             "described": dict(described),
         }
         state = {"samples": self.samples, "train": self._train_samples(), "initial": self._initial()}
-        skeleton, arrays = to_arrays(state, "the evaluation samples")
+        skeleton, arrays = state_to_arrays(state, "the evaluation samples")
         facts = {"skeleton": json.dumps(skeleton)}
         facts[SHA256] = arrays_hash(arrays, facts)
         write_atomic(folder / SAMPLES, safetensors.numpy.save(arrays, metadata=facts))
@@ -181,7 +181,7 @@ class MeasurePlan:
             raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
         if facts.get(SHA256) != arrays_hash(arrays, facts):
             raise InputError(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
-        state = from_arrays(skeleton, arrays)
+        state = state_from_arrays(skeleton, arrays)
         functions = {name: _function_of(each) for name, each in document["functions"].items() if name != "train"}
         if document["blocks"] is None:
             raise InputError(

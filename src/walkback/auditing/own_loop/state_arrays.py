@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.errors import InputError
-
-Arrays = dict[str, np.ndarray]
+from walkback.runs.store import Arrays
 
 _KIND = "kind"
 """The key that marks an object of the skeleton as something else than a dict with text keys."""
@@ -25,21 +24,21 @@ _BITS = {1: torch.uint8, 2: torch.int16}
 _DICTS: dict[str, type] = {"counter": Counter, "dict": dict}
 
 
-def to_arrays(state: Any, name: str, prefix: str = "") -> tuple[Any, Arrays]:
+def state_to_arrays(state: Any, name: str, prefix: str = "") -> tuple[Any, Arrays]:
     """The JSON skeleton of `state`, and its arrays, whose names begin with `prefix`. `name` is what errors call it."""
     encoder = _Encoder(name, prefix)
     return encoder.encode(state, ""), encoder.arrays
 
 
-def from_arrays(skeleton: Any, arrays: Mapping[str, np.ndarray], device: torch.device | None = None) -> Any:
-    """The state that `to_arrays` took apart, with its tensors on `device` (default: the CPU)."""
+def state_from_arrays(skeleton: Any, arrays: Mapping[str, np.ndarray], device: torch.device | None = None) -> Any:
+    """The state that `state_to_arrays` took apart, with its tensors on `device` (default: the CPU)."""
     if isinstance(skeleton, list):
-        return [from_arrays(item, arrays, device) for item in skeleton]
+        return [state_from_arrays(item, arrays, device) for item in skeleton]
     if not isinstance(skeleton, dict):
         return skeleton
     kind = skeleton.get(_KIND)
     if kind is None:
-        return {key: from_arrays(value, arrays, device) for key, value in skeleton.items()}
+        return {key: state_from_arrays(value, arrays, device) for key, value in skeleton.items()}
     if kind == "tensor":
         found = torch.from_numpy(np.array(arrays[skeleton["name"]]))
         dtype: torch.dtype = getattr(torch, skeleton["dtype"])
@@ -50,7 +49,7 @@ def from_arrays(skeleton: Any, arrays: Mapping[str, np.ndarray], device: torch.d
         return np.array(arrays[skeleton["name"]])[()]
     if kind == "float":
         return float(skeleton["value"])
-    items = from_arrays(skeleton["items"], arrays, device)
+    items = state_from_arrays(skeleton["items"], arrays, device)
     return tuple(items) if kind == "tuple" else _DICTS[kind](dict(map(tuple, items)))
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from walkback.auditing.own_loop.random_states import random_states, set_random_states
-from walkback.auditing.own_loop.state_arrays import Arrays, from_arrays, to_arrays
+from walkback.auditing.own_loop.state_arrays import state_from_arrays, state_to_arrays
 from walkback.core.errors import InputError
+from walkback.runs.store import Arrays
 
 
 def require_stateful(objects: Sequence[Any]) -> None:
@@ -30,10 +31,10 @@ def stored_state(objects: Sequence[Any]) -> tuple[Any, Arrays]:
     for index, each in enumerate(objects):
         access, kind = _access(each), type(each).__name__
         assert access is not None
-        skeleton, own = to_arrays(access[0](), f"the state of the {kind} given to job.epochs", f"{index}/")
+        skeleton, own = state_to_arrays(access[0](), f"the state of the {kind} given to job.epochs", f"{index}/")
         skeletons.append({"type": kind, "state": skeleton})
         arrays |= own
-    streams, own = to_arrays(random_states(), "the random number generators", "random/")
+    streams, own = state_to_arrays(random_states(), "the random number generators", "random/")
     return {"objects": skeletons, "random": streams}, arrays | own
 
 
@@ -50,13 +51,13 @@ def restore_state(objects: Sequence[Any], skeleton: Any, arrays: Arrays, where: 
         access = _access(each)
         assert access is not None
         try:
-            access[1](from_arrays(state["state"], arrays))
+            access[1](state_from_arrays(state["state"], arrays))
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{where} does not fit the {state['type']} given to job.epochs: {str(error).strip()} Restore the code "
                 "that wrote it, or move that folder away."
             ) from error
-    set_random_states(from_arrays(skeleton["random"], arrays))
+    set_random_states(state_from_arrays(skeleton["random"], arrays))
 
 
 def _access(each: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from walkback.auditing.own_loop.function_reference import FunctionReference, source_hashes
 from walkback.auditing.own_loop.job import Job, Trained
-from walkback.auditing.own_loop.jobs import JobSpec
+from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.auditing.own_loop.random_states import seed_all
-from walkback.auditing.own_loop.state_arrays import Arrays, to_arrays
+from walkback.auditing.own_loop.state_arrays import state_to_arrays
 from walkback.core.content_hash import document_hash
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import write_atomic
@@ -50,7 +50,7 @@ class JobOptions:
 
 def train_job(
     train: TrainFunction,
-    spec: JobSpec,
+    spec: LoopJob,
     options: JobOptions,
     deadline: Deadline = NO_DEADLINE,
     listener: ProgressListener | None = None,
@@ -95,7 +95,7 @@ def _place(error: Exception) -> str:
     return f"{Path(last.filename).name}, line {last.lineno}"
 
 
-def open_job(spec: JobSpec, options: JobOptions) -> store.Run | None:
+def open_job(spec: LoopJob, options: JobOptions) -> store.Run | None:
     """The job's run if its folder exists, checked to be this job's; otherwise None."""
     path = options.out / spec.name
     if not path.exists():
@@ -108,12 +108,12 @@ def open_job(spec: JobSpec, options: JobOptions) -> store.Run | None:
     return run
 
 
-def _config(spec: JobSpec, options: JobOptions) -> dict[str, Any]:
+def _config(spec: LoopJob, options: JobOptions) -> dict[str, Any]:
     train = options.sources[0].shown if options.sources else ""
     return {"train": train, **spec.to_json()}
 
 
-def _create(spec: JobSpec, options: JobOptions) -> store.Run:
+def _create(spec: LoopJob, options: JobOptions) -> store.Run:
     config = _config(spec, options)
     record = {
         "run": spec.name,
@@ -144,13 +144,13 @@ def _require_trained(trained: Any) -> Trained:
 def _finish(run: store.Run, job: Job, trained: Trained, options: JobOptions) -> None:
     """Store weights, feedback, correctness and what is known of the training, and mark the job as done."""
     skeletons: dict[str, Any] = {}
-    skeletons[store.MODEL], model = to_arrays(trained.model.state_dict(), "the model's state_dict")
+    skeletons[store.MODEL], model = state_to_arrays(trained.model.state_dict(), "the model's state_dict")
     feedback, initial = _state(trained.feedback), _state(trained.initial)
-    rule, first = Arrays(), Arrays()
+    rule, first = store.Arrays(), store.Arrays()
     if feedback is not None:
-        skeletons[store.RULE], rule = to_arrays(feedback, "Trained.feedback")
+        skeletons[store.RULE], rule = state_to_arrays(feedback, "Trained.feedback")
     if initial is not None:
-        skeletons[INITIAL], first = to_arrays(initial, "Trained.initial")
+        skeletons[INITIAL], first = state_to_arrays(initial, "Trained.initial")
     correct = None if trained.correct is None else _correctness(trained.correct)
     accuracy = _accuracy(correct, trained.accuracy)
     device = next((each.device for each in trained.model.parameters()), torch.device("cpu"))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from walkback.auditing.own_loop.function_reference import FunctionReference, changed_sources, source_hashes
-from walkback.auditing.own_loop.jobs import BACKPROP, JobSpec
+from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
 from walkback.auditing.own_loop.judge_jobs import JobFolder, evidence_of_jobs, judge_job, measure_job, spec_of
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, read_loop
 from walkback.auditing.own_loop.train_job import CORRECT
@@ -64,7 +64,7 @@ def measure_job_again(
     return ""
 
 
-def _beside(spec: JobSpec, seeds: list[int]) -> list[JobSpec]:
+def _beside(spec: LoopJob, seeds: list[int]) -> list[LoopJob]:
     """The jobs that the card's numbers come from."""
     found = []
     for seed in seeds:

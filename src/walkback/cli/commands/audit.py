@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from walkback.auditing.audit import Audit
     from walkback.runs.train_runs import ProgressListener
 
-METHODS = ("bp", "fa", "dfa")
+_METHODS = ("bp", "fa", "dfa")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.training.resolved_run import resolve
 
     judge_options = JudgeOptions(thresholds, args.protocol, args.null, tuple(args.claims))
-    resolved_runs = [resolve(config) for config in grid(args.methods or METHODS, **common)]
+    resolved_runs = [resolve(config) for config in grid(args.methods or _METHODS, **common)]
     options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     return _print(args, lambda bar: run_audit(resolved_runs, options, judge_options, bar, args.oracle or "exact"))
 

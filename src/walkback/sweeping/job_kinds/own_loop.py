@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from walkback.auditing.own_loop.function_reference import FunctionReference
-from walkback.auditing.own_loop.jobs import JobSpec
+from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.auditing.own_loop.train_job import JobOptions, train_job
 from walkback.runs.deadline import Deadline
 from walkback.runs.train_runs import choose_device
@@ -28,4 +28,4 @@ def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
     )
     until = job["until"]
     deadline = Deadline(None if until is None else max(0.0, until - time.time()))
-    return train_job(sources[0].load(), JobSpec(**job["job"]), options, deadline, NotingListener(note))
+    return train_job(sources[0].load(), LoopJob(**job["job"]), options, deadline, NotingListener(note))
