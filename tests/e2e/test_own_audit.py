@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import random
@@ -24,15 +24,8 @@ from walkback.runs.train_runs import ProgressListener
 PROJECT = Path(__file__).parents[1] / "unit" / "own_loop_project.py"
 
 
-def load_project():
-    spec = importlib.util.spec_from_file_location("own_loop_project", PROJECT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["own_loop_project"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-project = load_project()
+sys.path.append(str(PROJECT.parent))
+project = importlib.import_module("own_loop_project")
 DESCRIBED = {"data": "argmax of a linear map", "recipe": "SGD 0.05, 2 epochs"}
 ASKED = {
     "methods": ["mine", "bp"],
@@ -163,6 +156,30 @@ class TestAudit:
         stopped = wb.audit(project.train, out=tmp_path, max_seconds=0.0, **ASKED)
         assert stopped.table is None
         assert {result.status for result in stopped.results} == {"unfinished"}
+
+
+def test_losses_alone_leave_depth_unchecked(tmp_path):
+    def train(job):
+        trained = project.train(job)
+        return wb.Trained(trained.model, loss=0.7, feedback=trained.feedback)
+
+    given = {**ASKED, "methods": ["mine"], "seeds": [0]}
+    audited = wb.audit(train, out=tmp_path / "a", train_batches=iter(project.train_batches()), **given)
+    (row,) = audited.table.rows
+    assert row.claims["depth"].outcome == "not_checked"
+    assert audited.table.verdict in ("inconclusive", "walked_back")
+    assert [result.test_acc for result in audited.results] == [None] * 4
+
+
+def test_feedback_that_was_not_returned_is_named(tmp_path):
+    def train(job):
+        asked.append(job)
+        return wb.Trained(project.train(job).model, accuracy=0.5)
+
+    asked = []
+    with pytest.raises(InputError, match=r"'mine' takes the feedback.*feedback="):
+        wb.audit(train, out=tmp_path / "a", **{**ASKED, "seeds": [0]})
+    assert len(asked) == 1
 
 
 class TestVerify:

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections import Counter, OrderedDict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from walkback.auditing.own_loop.train_job import JobOptions, train_job
 from walkback.core.errors import InputError, WalkbackError
 from walkback.runs import store
 from walkback.runs.deadline import Deadline
+from walkback.sweeping.worker import run_job
 
 CPU = torch.device("cpu")
 
@@ -416,6 +418,11 @@ class TestReturned:
             run_one(lambda job: made(), tmp_path, frozen=False)
         assert not store.open_run(tmp_path / "mine-s0").is_done
 
+    def test_a_wrapped_model_is_stored_as_the_plain_one(self, tmp_path):
+        model = small()
+        _, path = run_one(lambda job: wb.Trained(nn.DataParallel(model), accuracy=0.5), tmp_path, frozen=False)
+        assert store.open_run(path).params().keys() == model.state_dict().keys()
+
     def test_a_loss_alone_is_stored(self, tmp_path):
         _, path = run_one(lambda job: wb.Trained(small(), loss=1.5), tmp_path, frozen=False)
         assert store.open_run(path).record["result"] == {"epochs": 0, "test_loss": 1.5}
@@ -457,6 +464,32 @@ class TestFunctions:
         monkeypatch.setattr("sys.path", [*__import__("sys").path])
         with pytest.raises(InputError, match="__main__"):
             FunctionReference(str(tmp_path / "unguarded.py"), "train").load()
+
+    def test_a_partial_function_has_the_file_of_its_function_and_does_not_travel(self):
+        reference = FunctionReference.of(partial(project.my_credit, feedback=[]))
+        assert reference.file == FunctionReference.of(project.train).file
+        assert reference.problem
+
+    def test_a_job_is_json_and_runs_where_only_the_file_is_known(self, tmp_path):
+        """What an executor's worker does."""
+        references = [FunctionReference.of(project.train), FunctionReference.of(project.Net)]
+        job = {
+            "kind": "own_loop",
+            "job": LoopJob("mine", 3, True).to_json(),
+            "sources": [reference.to_json() for reference in references],
+            "out": str(tmp_path),
+            "device": "cpu",
+            "checkpoint_seconds": 30.0,
+            "command": [],
+            "described": {},
+            "needs_feedback": ["mine"],
+            "until": None,
+        }
+        assert run_job(json.loads(json.dumps(job)))["status"] == "done"
+        assert run_job(job | {"job": LoopJob("mine", 4).to_json(), "until": 0.0})["status"] == "stopped"
+        record = store.open_run(tmp_path / "mine-frozen-s3").record
+        assert record["own_loop"]["functions"] == ["own_loop_project.py:train", "own_loop_project.py:Net"]
+        assert len(record["own_loop"]["frozen"]) == 6
 
     def test_a_closure_has_a_reason(self):
         assert "inside of a function" in FunctionReference.of(lambda: None).problem

@@ -82,5 +82,6 @@ def _job_json(job: LoopJob, loop: OwnLoop, options: TrainOptions, deadline: Dead
         "checkpoint_seconds": options.checkpoint_seconds,
         "command": list(options.command),
         "described": dict(loop.describe or {}),
+        "needs_feedback": list(loop.needs_feedback),
         "until": time.time() + deadline.left if has_end else None,
     }

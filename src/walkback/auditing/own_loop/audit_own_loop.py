@@ -19,7 +19,7 @@ from walkback.auditing.own_loop.function_reference import (
 )
 from walkback.auditing.own_loop.jobs import LoopJob, loop_jobs, method_jobs
 from walkback.auditing.own_loop.judge_jobs import JobFolder, evidence_of_jobs, judge_job, measure_job
-from walkback.auditing.own_loop.measure_plan import MeasurePlan
+from walkback.auditing.own_loop.measure_plan import MeasurePlan, uses_feedback
 from walkback.auditing.own_loop.train_job import JobOptions, TrainFunction, open_job, train_job
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
@@ -60,6 +60,11 @@ class OwnLoop:
     def references(self) -> tuple[FunctionReference, ...]:
         return FunctionReference.of(self.train), FunctionReference.of(self.build)
 
+    @property
+    def needs_feedback(self) -> tuple[str, ...]:
+        """The methods whose credit is measured with the stored feedback."""
+        return tuple(method for method in self.methods if uses_feedback(self.measuring, method))
+
     def job_options(self, options: TrainOptions, device: torch.device) -> JobOptions:
         return JobOptions(
             options.out.resolve(),
@@ -68,6 +73,7 @@ class OwnLoop:
             options.command,
             self.references,
             self.describe or {},
+            self.needs_feedback,
         )
 
 

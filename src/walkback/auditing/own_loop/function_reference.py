@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,8 +30,8 @@ class FunctionReference:
 
     @staticmethod
     def of(function: Any) -> FunctionReference:
-        # A class knows its module, a function its file.
-        plain = inspect.unwrap(function) if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+        plain = function.func if isinstance(function, partial) else function
+        plain = inspect.unwrap(plain) if inspect.isroutine(plain) or inspect.isclass(plain) else type(plain)
         try:
             file = Path(inspect.getsourcefile(plain) or "").resolve()
         except (TypeError, OSError):

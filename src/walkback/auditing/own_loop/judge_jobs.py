@@ -12,7 +12,7 @@ import torch
 from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.own_loop.function_reference import changed_sources
 from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
-from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights
+from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights, uses_feedback
 from walkback.auditing.own_loop.state_arrays import state_from_arrays
 from walkback.auditing.own_loop.train_job import CORRECT, INITIAL
 from walkback.core.errors import InputError
@@ -162,7 +162,11 @@ def _context(
     elif spec.method == BACKPROP:
         feedback = "backprop has none"
     elif run.record["rule_has_state"]:
-        read = "read by the measured credit" if plan.uses_feedback(spec.method) else "not read by the measured credit"
+        read = (
+            "read by the measured credit"
+            if uses_feedback(plan.options, spec.method)
+            else "not read by the measured credit"
+        )
         feedback = f"stored in {store.RULE}, {read}"
     epochs, asked = own["epochs"], own["epochs_asked"]
     weights = "yes, those the training function returned"

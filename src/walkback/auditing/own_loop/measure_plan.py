@@ -71,7 +71,10 @@ class MeasurePlan:
             if unknown_methods:
                 raise InputError(f"{name}= names the method '{min(unknown_methods)}', which is not audited.")
         batches = list(eval_batches() if callable(eval_batches) else eval_batches)
-        plan = MeasurePlan(build, joined_samples(batches), dict(options), step_fn)
+        given = dict(options)
+        if given.get("train_batches") is not None:
+            given["train_batches"] = list(given["train_batches"])  # Read more than once.
+        plan = MeasurePlan(build, joined_samples(batches), given, step_fn)
         plan.check(methods)
         return plan
 
@@ -105,30 +108,16 @@ class MeasurePlan:
         _, found = measure_model(model, self.groups, self._blocks, self.step_fn, options)
         return found
 
-    def uses_feedback(self, method: str) -> bool:
-        """Whether the credit that is measured takes the stored feedback."""
-        return any(
-            _required(function) == count + 1
-            for name, count in FUNCTIONS.items()
-            if callable(function := self._of_method(name, method))
-        )
-
     @property
     def _blocks(self) -> Any:
         blocks = self.options.get("blocks", "auto")
         return "auto" if blocks is None else blocks
 
-    def _of_method(self, name: str, method: str) -> Any:
-        given = self.options.get(name)
-        if isinstance(given, Mapping):
-            return given.get(method)
-        return None if method == BACKPROP else given
-
     def _options_of(self, method: str, feedback: Any) -> dict[str, Any]:
         """The measuring options of a method, its functions with the feedback where they take it."""
         found = {name: value for name, value in self.options.items() if name not in ("blocks", *_OF_THE_METHOD)}
         for name in _OF_THE_METHOD:
-            value = self._of_method(name, method)
+            value = _of_method(self.options, name, method)
             if callable(value) and name in FUNCTIONS and _required(value) == FUNCTIONS[name] + 1:
                 if feedback is None:
                     raise InputError(f"{name}= takes the feedback, and the model of '{method}' was returned without.")
@@ -194,6 +183,23 @@ class MeasurePlan:
         if state["initial"] is not None:
             options["initial"] = state["initial"]
         return MeasurePlan(functions["build"], state["samples"], options, functions.get("step_fn"))
+
+
+def uses_feedback(options: Mapping[str, Any], method: str) -> bool:
+    """Whether a function that measures this method takes the stored feedback."""
+    return any(
+        _required(function) == count + 1
+        for name, count in FUNCTIONS.items()
+        if callable(function := _of_method(options, name, method))
+    )
+
+
+def _of_method(options: Mapping[str, Any], name: str, method: str) -> Any:
+    """An option that may be a dict by method, and does not apply to backprop otherwise."""
+    given = options.get(name)
+    if isinstance(given, Mapping):
+        return given.get(method)
+    return None if method == BACKPROP else given
 
 
 def read_loop(folder: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from walkback.auditing.own_loop.state_arrays import state_to_arrays
 from walkback.core.content_hash import document_hash
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import write_atomic
+from walkback.measure.discovery import unwrap
 from walkback.measure.restore import random_state_restored
 from walkback.runs import store
 from walkback.runs.deadline import NO_DEADLINE, Deadline, TimeIsUpError
@@ -46,6 +47,8 @@ class JobOptions:
     sources: tuple[FunctionReference, ...] = ()
     """The functions whose source files are hashed: `train` and `build`."""
     described: Mapping[str, str] = field(default_factory=dict)
+    needs_feedback: tuple[str, ...] = ()
+    """The methods whose feedback is needed to measure them."""
 
 
 def train_job(
@@ -69,6 +72,11 @@ def train_job(
                 seed_all(spec.seed)
                 trained = train(job)
             job.check_end(_require_trained(trained))
+            if trained.feedback is None and spec.method in options.needs_feedback:
+                raise InputError(
+                    f"The measured credit of '{spec.method}' takes the feedback, and {spec.name} was returned without. "
+                    "Return it: wb.Trained(model, ..., feedback=feedback)."
+                )
         finally:
             for hook in hooks:
                 hook.remove()
@@ -144,7 +152,8 @@ def _require_trained(trained: Any) -> Trained:
 def _finish(run: store.Run, job: Job, trained: Trained, options: JobOptions) -> None:
     """Store weights, feedback, correctness and what is known of the training, and mark the job as done."""
     skeletons: dict[str, Any] = {}
-    skeletons[store.MODEL], model = state_to_arrays(trained.model.state_dict(), "the model's state_dict")
+    plain, _ = unwrap(trained.model)
+    skeletons[store.MODEL], model = state_to_arrays(plain.state_dict(), "the model's state_dict")
     feedback, initial = _state(trained.feedback), _state(trained.initial)
     rule, first = store.Arrays(), store.Arrays()
     if feedback is not None:
@@ -159,7 +168,7 @@ def _finish(run: store.Run, job: Job, trained: Trained, options: JobOptions) -> 
         "sources": source_hashes(options.sources),
         "skeletons": skeletons,
         "frozen": job.frozen_names,
-        "model": type(trained.model).__name__,
+        "model": type(plain).__name__,
         "trained_on": describe_device(device),
         "epochs": job.epochs_done,
         "epochs_asked": job.epochs_asked,

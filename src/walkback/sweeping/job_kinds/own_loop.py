@@ -25,6 +25,7 @@ def run(job: dict[str, Any], note: Callable[[str], None]) -> bool:
         tuple(job["command"]),
         sources,
         job["described"],
+        tuple(job["needs_feedback"]),
     )
     until = job["until"]
     deadline = Deadline(None if until is None else max(0.0, until - time.time()))
