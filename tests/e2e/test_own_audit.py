@@ -362,6 +362,28 @@ def test_the_command_trains_in_processes_the_same_bits_and_is_verified(audited, 
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Warnings of Ray and of submitit.
+@pytest.mark.parametrize("engine", ["ray", "slurm"])
+def test_jobs_on_ray_and_submitit_have_the_same_bits(engine, audited, tmp_path, monkeypatch):
+    pytest.importorskip("ray" if engine == "ray" else "submitit")
+    from walkback.sweeping import slurm_executor
+
+    def on_this_machine(folder, settings, wants_gpu=False, _made=slurm_executor.SlurmExecutor):
+        return _made(folder, settings, wants_gpu, cluster="local")
+
+    monkeypatch.setattr(slurm_executor, "SlurmExecutor", on_this_machine)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    asked = {**ASKED, "seeds": [1], "methods": ["mine"], "device": "cpu"}
+    heard = Recorder()
+    again = wb.audit(project.train, out=tmp_path / "a", executor=engine, jobs=2, listener=heard, **asked)
+    assert again.table is not None
+    assert sorted(heard.trained) == ["bp-frozen-s1", "bp-s1", "mine-frozen-s1", "mine-s1"]
+    for name in heard.trained:
+        ours, theirs = weights(again, name), weights(audited, name)
+        assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
+
+
+@pytest.mark.slow
 def test_a_failing_function_is_named_by_every_executor(tmp_path):
     (tmp_path / "own_loop_project.py").write_text(PROJECT.read_text().replace("job.freeze(", "job.frost("))
     for words in ([], ["--executor", "local"]):
