@@ -158,6 +158,7 @@ class TestAudit:
         assert {result.status for result in stopped.results} == {"unfinished"}
 
 
+@pytest.mark.slow
 def test_losses_alone_leave_depth_unchecked(tmp_path):
     def train(job):
         trained = project.train(job)
@@ -169,8 +170,22 @@ def test_losses_alone_leave_depth_unchecked(tmp_path):
     assert row.claims["depth"].outcome == "not_checked"
     assert audited.table.verdict in ("inconclusive", "walked_back")
     assert [result.test_acc for result in audited.results] == [None] * 4
+    assert wb.verify(tmp_path / "a" / "mine-s0", tmp_path / "a" / "mine-s0").outcome == "confirmed"
 
 
+@pytest.mark.slow
+def test_plain_options_are_stored_for_verification(tmp_path):
+    given = {**ASKED, "methods": ["mine"], "seeds": [0]}
+    options = {"exact": [3], "null_space": "all", "pool": "all", "blocks": "stages", "initial": project.Net()}
+    audited = wb.audit(project.train, out=tmp_path, train_batches=project.train_batches(), **options, **given)
+    card = card_of(audited, "mine-s0")
+    assert card["layers"][3]["credit"]["label"] == "exact"
+    assert card["blocks"][0]["accuracy_reset"]["status"] == card["blocks"][0]["probe"]["status"] == "ok"
+    found = wb.verify(tmp_path / "mine-s0", tmp_path / "mine-s0")
+    assert found.outcome == "confirmed", str(found)
+
+
+@pytest.mark.slow
 def test_feedback_that_was_not_returned_is_named(tmp_path):
     def train(job):
         asked.append(job)

@@ -50,13 +50,14 @@ def measure_job_again(
         thresholds, card["protocol"], "bp_shell" if claim["null"] == BP_SHELL else "method_shell"
     )
     jobs, spec = JobFolder(bundle.parent), spec_of(run)
+    seeds = claim["seeds"] or [spec.seed]  # Without accuracies the card has no seeds.
     beside, why = Evidence(null=judge_options.null), "jobs of the audit are not beside this one"
     try:
-        beside = evidence_of_jobs(spec, claim["seeds"], judge_options.null, jobs)
+        beside = evidence_of_jobs(spec, seeds, judge_options.null, jobs)
     except InputError as error:
         why = f"a job beside this one cannot be read ({error})"
     evidence = beside if covers(beside, claim) else stated_evidence(card, beside, run, why, checks)
-    others = [found for each in _beside(spec, claim["seeds"]) if (found := jobs.finished(each)) is not None]
+    others = [found for each in _beside(spec, seeds) if (found := jobs.finished(each)) is not None]
     claimed = card.get("claimed", CLAIMED)
     described = document["described"]
     again = judge_job(run, taken, evidence, plan, described, judge_options, others, claimed).to_json()
