@@ -6,12 +6,14 @@ Importing this package imports no torch; its functions and classes do, when they
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from walkback.api import audit, diagnose, load, study, tensors, train, update_alignment, verify
+from walkback.api import audit, collect, diagnose, load, study, tensors, train, update_alignment, verify
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.version import __version__
 
 if TYPE_CHECKING:
     from walkback.auditing.audit import Audit
+    from walkback.auditing.collect import ReportTable
+    from walkback.auditing.own_loop.job import Job, Trained
     from walkback.credit.rule import CreditRule
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
@@ -30,16 +32,20 @@ __all__ = [
     "DiagnosticThresholds",
     "FrozenPass",
     "InputError",
+    "Job",
     "Network",
     "ProgressListener",
+    "ReportTable",
     "Result",
     "Run",
     "StudyReport",
+    "Trained",
     "Verification",
     "WalkbackError",
     "Watch",
     "__version__",
     "audit",
+    "collect",
     "diagnose",
     "load",
     "study",
@@ -55,11 +61,14 @@ _CLASSES = {
     "DiagnosticReport": "walkback.judge.report",
     "DiagnosticThresholds": "walkback.judge.thresholds",
     "FrozenPass": "walkback.measure.subject",
+    "Job": "walkback.auditing.own_loop.job",
     "Network": "walkback.nets.network",
     "ProgressListener": "walkback.runs.train_runs",
+    "ReportTable": "walkback.auditing.collect",
     "Result": "walkback.runs.train_runs",
     "Run": "walkback.runs.store",
     "StudyReport": "walkback.report.study_report",
+    "Trained": "walkback.auditing.own_loop.job",
     "Verification": "walkback.judge.verification",
     "Watch": "walkback.watching.watch",
 }

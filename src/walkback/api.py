@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from walkback.core.configuration import RunConfig, grid
+from walkback.core.errors import InputError
 from walkback.core.plugins import load_registered
 
 if TYPE_CHECKING:
     from torch import nn
 
     from walkback.auditing.audit import Audit
+    from walkback.auditing.collect import ReportTable
+    from walkback.auditing.own_loop.job import Job, Trained
     from walkback.core.tuning import TuneOptions
     from walkback.data.tensors import Tensors
+    from walkback.judge.options import JudgeOptions
     from walkback.judge.report import DiagnosticReport
     from walkback.judge.thresholds import DiagnosticThresholds
     from walkback.judge.verification import Verification
@@ -31,6 +35,9 @@ _DriverName = Literal["auto", "single", "fleet"]
 _ProtocolName = Literal["claims", "three", "four"]
 _NullName = Literal["method_shell", "bp_shell"]
 _OracleName = Literal["none", "exact", "all"]
+_ExecutorName = Literal["local", "ray", "slurm"]
+_EXECUTOR = ("executor", "jobs", "slurm")
+_DEFAULTS = {"arch": "resmlp", "data": "prototypes"}
 
 
 def train(
@@ -91,8 +98,10 @@ def train(
 
 
 def audit(
-    methods: str | Sequence[str] = ("bp", "fa", "dfa"),
+    train: Callable[[Job], Trained] | str | Sequence[str] | None = None,
+    /,
     *,
+    methods: str | Sequence[str] | None = None,
     arch: str = "resmlp",
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
@@ -109,7 +118,7 @@ def audit(
     protocol: _ProtocolName = "claims",
     null: _NullName = "method_shell",
     claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
-    oracle: _OracleName = "exact",
+    oracle: _OracleName | bool | None = None,
     out: str | Path = "runs",
     resume: bool = False,
     device: _Device = "auto",
@@ -120,34 +129,119 @@ def audit(
     memory: int | None = None,
     predict: bool = True,
     listener: ProgressListener | None = None,
+    eval_batches: Iterable[Any] | Callable[[], Iterable[Any]] | None = None,
+    build: Callable[..., nn.Module] | None = None,
+    credit: Any = None,
+    fresh: Any = None,
+    update: Any = None,
+    reference: Any = None,
+    exact: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    null_space: Literal["features", "all"] | None = None,
+    initial: nn.Module | Mapping[str, Any] | None = None,
+    train_batches: Iterable[Any] | None = None,
+    blocks: Any = None,
+    pool: Literal["auto", "cls", "mean", "all"] | None = None,
+    step_fn: Callable[[nn.Module, Any], Any] | None = None,
+    describe: Mapping[str, str] | None = None,
+    executor: _ExecutorName | None = None,
+    jobs: int | None = None,
+    slurm: Mapping[str, Any] | None = None,
 ) -> Audit:
     """Train methods with their frozen baselines and backprop, measure them, and judge them together.
 
-    Takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the deciding frozen
-    baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and decides nothing.
-    `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also with exact credit
-    at the input and with the exact direction (`all`), or none. `tune` chooses the learning rate of every method,
-    baseline and oracle, as in `train`. The runs, a card for each and an overview of all
-    (`audit.html`) are below `out`.
+    The first argument is your own training function (see below), or the methods of walkback to train (also `methods=`).
+    For the latter it takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the
+    deciding frozen baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and
+    decides nothing. `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also
+    with exact credit at the input and with the exact direction (`all`), or none. `tune` chooses the learning rate of
+    every method, baseline and oracle, as in `train`. The runs, a card for each and an overview of all (`audit.html`)
+    are below `out`.
+
+    Your own function gets a `Job` (method, seed, frozen, credit) and returns `Trained`; it is called for each method
+    and seed, for their frozen baselines, for backprop (`"bp"`) and its frozen baseline, and with `oracle=True` with
+    exact credit. `build` builds the untrained model, into which stored weights are loaded; `eval_batches` are what the
+    models are measured on. `credit` to `step_fn` are those of `diagnose`; `credit`, `fresh`, `update` and `reference`
+    may be dicts by method, and get the stored feedback as one more argument if they take it. `describe` fills in what
+    only you know (`data`, `recipe`, `arch`). `executor` trains jobs in processes (`local`), on Ray or on Slurm, `jobs`
+    at a time.
     """
     from walkback.auditing.audit import run_audit
     from walkback.core.tuning import TuneOptions
     from walkback.judge.options import JudgeOptions
     from walkback.runs.train_runs import ProgressListener
 
+    own = {
+        "eval_batches": eval_batches, "build": build, "credit": credit, "fresh": fresh, "update": update,
+        "reference": reference, "exact": exact, "labels": labels, "null_space": null_space, "initial": initial,
+        "train_batches": train_batches, "blocks": blocks, "pool": pool, "step_fn": step_fn, "describe": describe,
+        "executor": executor, "jobs": jobs, "slurm": slurm,
+    }  # fmt: skip
     judge_options = JudgeOptions(thresholds, protocol, null, _tuple(claims))
     options = _options(
         out, data_root,
         resume=resume, device=device, driver=driver, max_seconds=max_seconds, checkpoint_seconds=checkpoint_seconds,
         memory=memory, predict=predict,
     )  # fmt: skip
-    resolved_runs = _resolved(
-        methods, arch, data, seeds,
-        epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
-        optimizer=optimizer, schedule=schedule,
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "epochs": epochs, "batch": batch, "lr": lr, "weight_decay": weight_decay, "augment": augment, "dtype": dtype,
+        "optimizer": optimizer, "schedule": schedule,
+    }  # fmt: skip
+    if callable(train):
+        built_in = {"arch": arch, "data": data, "tune": tune, **settings}
+        defaults = {name: getattr(RunConfig, name, _DEFAULTS.get(name)) for name in built_in}
+        changed = [name for name, value in built_in.items() if str(value) != str(defaults[name])]
+        if changed:
+            raise InputError(f"{changed[0]}= is for walkback's own methods; your training function decides it.")
+        return _audit_own_loop(train, methods, seeds, oracle, own, options, judge_options, listener)
+    given = [name for name, value in own.items() if value is not None]
+    if given:
+        raise InputError(f"{given[0]}= goes with a training function of yours, as the first argument of wb.audit.")
+    if train is not None and methods is not None:
+        raise InputError(f"wb.audit got the methods {train!r} and methods={methods!r}. Give them once.")
+    chosen = train if train is not None else methods if methods is not None else ("bp", "fa", "dfa")
+    resolved_runs = _resolved(chosen, arch, data, seeds, **settings)
+    kind: _OracleName = "exact" if oracle is None or oracle is True else "none" if oracle is False else oracle
     asked = TuneOptions.of(tune)
-    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle, asked)
+    return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), kind, asked)
+
+
+def _audit_own_loop(
+    train: Callable[[Job], Trained],
+    methods: str | Sequence[str] | None,
+    seeds: int | Sequence[int],
+    oracle: Any,
+    own: dict[str, Any],
+    options: TrainOptions,
+    judge_options: JudgeOptions,
+    listener: ProgressListener | None,
+) -> Audit:
+    from walkback.auditing.own_loop.audit_own_loop import OwnLoop, RunJobs, audit_own_loop, in_process
+    from walkback.runs.train_runs import ProgressListener
+
+    if methods is None:
+        raise InputError("methods= is missing; expected names your training function knows, such as ['mine', 'bp'].")
+    if oracle not in (None, True, False, "exact", "none"):
+        raise InputError(f"oracle is {oracle!r}; expected True or False: whether to train with exact credit too.")
+    loop = OwnLoop(
+        train=train,
+        methods=[methods] if isinstance(methods, str) else list(methods),
+        seeds=[seeds] if isinstance(seeds, int) else list(seeds),
+        oracle=oracle in (True, "exact"),
+        build=own.pop("build"),
+        eval_batches=own.pop("eval_batches"),
+        step_fn=own.pop("step_fn"),
+        describe=own.pop("describe"),
+        measuring={name: value for name, value in own.items() if value is not None and name not in _EXECUTOR},
+    )
+    run_jobs: RunJobs = in_process
+    if own["executor"] is not None:
+        from walkback.sweeping.own_loop import on_executor
+
+        run_jobs = on_executor(own["executor"], options, own["jobs"], own["slurm"] or {})
+    elif own["jobs"] is not None or own["slurm"] is not None:
+        raise InputError("jobs= and slurm= go with executor=: 'local', 'ray' or 'slurm'.")
+    return audit_own_loop(loop, options, judge_options, listener or ProgressListener(), run_jobs)
 
 
 def study(
@@ -215,8 +309,14 @@ def tensors(
     return from_tensors(train_x, train_y, test_x, test_y, mean=mean, std=std)
 
 
+@overload
+def diagnose(model: nn.Module, eval_batches: Iterable[Any], *accuracies: Any, **options: Any) -> DiagnosticReport: ...
+@overload
 def diagnose(
-    model: nn.Module,
+    model: Sequence[nn.Module], eval_batches: Iterable[Any], *accuracies: Any, **options: Any
+) -> ReportTable: ...
+def diagnose(
+    model: nn.Module | Sequence[nn.Module],
     eval_batches: Iterable[Any],
     headline_acc: float | Sequence[float] | None = None,
     frozen_baseline_acc: float | Sequence[float] | Mapping[str, Any] | None = None,
@@ -245,8 +345,12 @@ def diagnose(
     thresholds: DiagnosticThresholds | None = None,
     protocol: _ProtocolName = "claims",
     claims: Sequence[Literal["alignment", "depth"]] = ("alignment", "depth"),
-) -> DiagnosticReport:
+) -> DiagnosticReport | ReportTable:
     """Measure a trained model and judge what may be claimed of it. Nothing is trained; the model is left unchanged.
+
+    A list of models is one method's seeds: then the accuracies are lists in the same order, `credit`, `fresh`,
+    `update`, `reference` and `initial` may be lists, and the result is a `ReportTable` with one row, the worst of
+    the seeds.
 
     `eval_batches` are (x, y) pairs, at least 8 groups of 128 samples, cut as you like. Accuracies are fractions, one
     number or one per seed; `frozen_baseline_acc` may be a dict by null (`method_shell`, `bp_shell`). For a
@@ -266,7 +370,7 @@ def diagnose(
     them by name); without it the model's own backward pass is used. `initial` is the model before training, or its
     state_dict: each block is reset to it in turn; `train_batches` are training samples for linear probes of the states.
     """
-    from walkback.auditing.diagnose_model import diagnose_model, measure_options
+    from walkback.auditing.diagnose_model import diagnose_model, diagnose_models, measure_options
     from walkback.judge.options import JudgeOptions
 
     accuracies = {
@@ -278,21 +382,27 @@ def diagnose(
         "bp_loss": bp_loss,
         "test_samples": test_samples,
     }
-    return diagnose_model(
-        model,
-        eval_batches,
-        accuracies,
-        JudgeOptions(thresholds, protocol, null, _tuple(claims)),
-        method_name=method_name,
-        notes=notes,
-        blocks=blocks,
-        step_fn=step_fn,
-        distinct=distinct,
-        options=measure_options(
-            credit=credit, reference=reference, fresh=fresh, update=update, exact=exact, labels=labels,
-            null_space=null_space, pool=pool, initial=initial, train_batches=train_batches,
-        ),
-    )  # fmt: skip
+    judge_options = JudgeOptions(thresholds, protocol, null, _tuple(claims))
+    given = {
+        "credit": credit, "reference": reference, "fresh": fresh, "update": update, "exact": exact, "labels": labels,
+        "null_space": null_space, "pool": pool, "initial": initial, "train_batches": train_batches,
+    }  # fmt: skip
+    what = {"method_name": method_name, "notes": notes, "blocks": blocks, "step_fn": step_fn, "distinct": distinct}
+    if isinstance(model, list | tuple):
+        from walkback.auditing.collect import collect_reports
+
+        return collect_reports(diagnose_models(model, eval_batches, accuracies, judge_options, given, **what))
+    return diagnose_model(model, eval_batches, accuracies, judge_options, options=measure_options(**given), **what)  # type: ignore[arg-type]
+
+
+def collect(reports: Iterable[DiagnosticReport]) -> ReportTable:
+    """Judge reports of `diagnose` together: one row per method over its seeds, worst of the seeds, Holm over methods.
+
+    Reports with the same `method_name`, network and data are one method's seeds, in the order given.
+    """
+    from walkback.auditing.collect import collect_reports
+
+    return collect_reports(reports)
 
 
 def update_alignment(

@@ -14,7 +14,7 @@ from walkback.runs.stored_plan import store_plan
 from walkback.runs.train_runs import ProgressListener, TrainOptions, plan_unfinished
 from walkback.sweeping.executor import LocalExecutor
 from walkback.sweeping.job_options import NotingListener, options_of
-from walkback.sweeping.sweep import Scheduler, SweepListener, options_json
+from walkback.sweeping.sweep import Scheduler, SweepListener, options_json, run_names
 from walkback.training.planning.fleet_plan import FleetGroup
 from walkback.training.planning.load_balance import Workers, shortest_compile_first, split_evenly, split_long_fleets
 from walkback_papers.run_studies import RUNS_FOLDER, CompletionStatus, complete_runs, incomplete_runs, studies_of
@@ -59,7 +59,7 @@ class StudyProcesses:
             self._listener.planned(shares, 0)
             timings = Timings(options, self._workers, shares, start)
             executor = LocalExecutor()
-            scheduler = Scheduler(shares, jobs, executor, self._listener, deadline, timings.done)
+            scheduler = Scheduler(run_names(shares), jobs, executor, self._listener, deadline, timings.done)
             try:
                 failures = scheduler.run(self._count)
             finally:

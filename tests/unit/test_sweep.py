@@ -150,7 +150,9 @@ class TestSweep:
         work = Scripted({0: [JobReport("done")], 1: [JobReport("stopped")]})
         groups = sweep.jobs_of(resolved_grid("[bp, fa, dfa]"), TrainOptions(Path("none")))
         recorder, done = Recorder(), []
-        failures = sweep.Scheduler(groups, [{}] * 3, work, recorder, UntilWaits(work, 1), done.append).run(2)
+        failures = sweep.Scheduler(
+            sweep.run_names(groups), [{}] * 3, work, recorder, UntilWaits(work, 1), done.append
+        ).run(2)
         ended, (kind, job, note) = recorder.lines
         assert (ended, kind, job) == (("ended", 0), "noted", 1)
         assert "time limit" in note
@@ -167,7 +169,7 @@ class TestSweep:
     def test_a_locked_job_is_not_waited_for_after_the_deadline(self, no_waiting):
         groups = sweep.jobs_of(resolved_grid("bp"), TrainOptions(Path("none")))
         work = Scripted({0: [JobReport("taken", "by another")] * 99})
-        assert sweep.Scheduler(groups, [{}], work, Recorder(), UntilWaits(work, 3)).run(1) == []
+        assert sweep.Scheduler(sweep.run_names(groups), [{}], work, Recorder(), UntilWaits(work, 3)).run(1) == []
         assert work.tries == {0: 3}
 
     def test_a_lost_job_is_retried_three_times(self, tmp_path):

@@ -8,13 +8,14 @@ from typing import Any, get_args
 from torch import nn
 
 from walkback.core.errors import InputError, unknown
+from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.layers import LayerLabel
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.measure.block_calls import StepFn
 from walkback.measure.discovery import Blocks, subject_of, unwrap
-from walkback.measure.inputs import joined_samples, regroup
+from walkback.measure.inputs import Groups, joined_samples, regroup
 from walkback.measure.module_subject import ModuleSubject, UpdateFunction
 from walkback.measure.options import MeasureOptions
 from walkback.measure.preconditions import require_measurable, require_module
@@ -43,9 +44,7 @@ def diagnose_model(
     require_module(model)
     evidence = Evidence.of(**accuracies, null=judge_options.null)  # type: ignore[arg-type]
     groups = regroup(eval_batches, distinct=None if distinct else False)
-    with measurement_mode(model):
-        subject = subject_of(model, "auto" if blocks is None else blocks, *groups[0], step_fn)
-        measurements = measure(subject, groups, options)
+    subject, measurements = measure_model(model, groups, blocks, step_fn, options)
     context = {"arch": type(model).__name__, "provenance": provenance(subject.device, ()), "one_pass": ONE_PASS}
     return judge(
         measurements,
@@ -57,6 +56,55 @@ def diagnose_model(
         context,
         claimed=judge_options.claims,
     )
+
+
+_BY_MODEL = ("credit", "fresh", "update", "reference", "initial")
+"""Options that may be lists with one entry for each of several models."""
+
+
+def diagnose_models(
+    models: Sequence[nn.Module],
+    eval_batches: Iterable[Any],
+    accuracies: Mapping[str, Accuracies | Mapping[str, Accuracies] | int],
+    judge_options: JudgeOptions,
+    given: Mapping[str, Any],
+    **what: Any,
+) -> list[DiagnosticReport]:
+    """Measure the models of one method's seeds on the same samples; each is judged with the accuracies of all."""
+    if not models:
+        raise InputError("The list of models is empty; give one model for each seed.")
+    batches = list(eval_batches)
+    if given["train_batches"] is not None:
+        given = {**given, "train_batches": list(given["train_batches"])}
+    for name in _BY_MODEL:
+        if isinstance(given[name], list | tuple) and len(given[name]) != len(models):
+            raise InputError(f"{name}= has {len(given[name])} entries for {len(models)} models; expected one for each.")
+    _require_one_each(accuracies["headline_acc"], len(models))
+    reports = []
+    for index, model in enumerate(models):
+        own = {name: value[index] if _is_by_model(name, value) else value for name, value in given.items()}
+        options = measure_options(**own)
+        reports.append(diagnose_model(model, batches, accuracies, judge_options, options=options, **what))
+    return reports
+
+
+def _is_by_model(name: str, value: Any) -> bool:
+    return name in _BY_MODEL and isinstance(value, list | tuple)
+
+
+def _require_one_each(accuracies: Any, models: int) -> None:
+    count = len(accuracies) if isinstance(accuracies, Sequence) else 0 if accuracies is None else 1
+    if count not in (0, models):
+        raise InputError(f"headline_acc has {count} accuracies for {models} models; expected one for each, in order.")
+
+
+def measure_model(
+    model: nn.Module, groups: Groups, blocks: Blocks | None, step_fn: StepFn | None, options: MeasureOptions
+) -> tuple[ModuleSubject, Measurements]:
+    """Find the blocks of a model and measure it; the model is left as it was."""
+    with measurement_mode(model):
+        subject = subject_of(model, "auto" if blocks is None else blocks, *groups[0], step_fn)
+        return subject, measure(subject, groups, options)
 
 
 def measure_options(

@@ -53,6 +53,11 @@ class RunMeasurer:
     def resolved(self, run: store.Run) -> ResolvedRun:
         """The stored run's configuration, resolved and checked against its recorded digest; with
         the table that it was tuned by, if its folder has one."""
+        if store.OWN_LOOP in run.record:
+            raise InputError(
+                f"{run.path} was trained by a function of yours, not by walkback. Run the audit again with resume to "
+                "measure it; `walkback verify` checks its card."
+            )
         resolved = resolve(RunConfig.from_json(run.record["config"]), self._own_data)
         self.check(run, resolved)
         return with_stored_rates(resolved, run.path.resolve().parent)

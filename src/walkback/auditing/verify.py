@@ -79,7 +79,7 @@ def verify_card(
     if not (bundle / store.RECORD).is_file():
         raise InputError(f"There is no run at {bundle_path}. A run is a folder with a {store.RECORD} in it.")
     measurer = RunMeasurer(data_root, device or torch.device("cpu"), own_data)
-    checks = [_same("card hash", card[HASH], card_hash(card)), *_checkpoints(card, bundle)]
+    checks = [same_value("card hash", card[HASH], card_hash(card)), *_checkpoints(card, bundle)]
     unmeasured = ""
     if any(check.status == "differs" for check in checks[1:]):
         # The numbers of another checkpoint cannot be compared with this card.
@@ -88,7 +88,12 @@ def verify_card(
         )
     else:
         try:
-            unmeasured = _measure_again(card, bundle, measurer, checks)
+            if store.OWN_LOOP in origin:
+                from walkback.auditing.own_loop.verify_job import measure_job_again  # It imports this module.
+
+                unmeasured = measure_job_again(card, bundle, measurer.device, checks)
+            else:
+                unmeasured = measure_run_again(card, bundle, measurer, checks)
         except InputError as error:
             unmeasured = str(error)
             checks.append(VerificationCheck("numbers", "not_checked", unmeasured))
@@ -96,7 +101,7 @@ def verify_card(
     return Verification(str(where), str(bundle_path), tuple(checks), unmeasured, tuple(notes))
 
 
-def _same(what: str, stated: Any, found: Any) -> VerificationCheck:
+def same_value(what: str, stated: Any, found: Any) -> VerificationCheck:
     if stated != found:
         return VerificationCheck(what, "differs", Difference(what, stated, found).text)
     return VerificationCheck(what, "ok", found if isinstance(found, str) else "")
@@ -105,18 +110,18 @@ def _same(what: str, stated: Any, found: Any) -> VerificationCheck:
 def _checkpoints(card: _Card, bundle: Path) -> list[VerificationCheck]:
     """Compare the files' own hashes with the card: the run's record may have been changed together with the files."""
     found, stated = [], card["provenance"]["files"]
-    for name in (store.MODEL, store.RULE):
+    for name in dict.fromkeys((store.MODEL, store.RULE, *stated)):
         path = bundle / name
         with friendly_os_errors(path, "read"):
             actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
         if name == store.RULE and not path.exists() and not any(layer["credit"] for layer in card["layers"]):
             actual = stated.get(name, "")  # Missing already when the card was made: the card has no credit.
         if name in stated or path.exists():
-            found.append(_same(f"checkpoint {name}", stated.get(name), actual))
+            found.append(same_value(f"checkpoint {name}", stated.get(name), actual))
     return found
 
 
-def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: list[VerificationCheck]) -> str:
+def measure_run_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: list[VerificationCheck]) -> str:
     """Add what measuring the run again says of the card; an `InputError` says why it cannot be measured here.
 
     Returns why part of the card could not be measured again; empty where everything was.
@@ -124,14 +129,14 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
     run = store.open_run(bundle, without=(store.RULE,))
     resolved = measurer.resolved(run)
     origin, claim = card["provenance"], card["claim"]
-    checks.append(_same("config digest", origin["config_digest"], run.record["digest"]))
-    checks.append(_same("config", origin.get("config"), resolved.config.to_json()))
-    checks.append(_same("data hash", claim["digest"], (run.record.get("data") or {}).get("digest")))
+    checks.append(same_value("config digest", origin["config_digest"], run.record["digest"]))
+    checks.append(same_value("config", origin.get("config"), resolved.config.to_json()))
+    checks.append(same_value("data hash", claim["digest"], (run.record.get("data") or {}).get("digest")))
     # A card is compared with what its own version measured, read as its own version read it.
     taken = measurer.measure(run, resolved) if "blocks" in card else measurer.measure_first_edition(run, resolved)
     if card["format"] == 1:
         taken = replace(taken, facts={**taken.facts, FIRST_EDITION: True})
-    _check_accuracy(run, taken, checks)
+    check_accuracy(run, taken, checks)
     thresholds = None
     try:
         thresholds = DiagnosticThresholds.from_json(card["thresholds"])
@@ -148,7 +153,7 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
         )
     except InputError as error:
         why = f"a run beside the bundle cannot be measured ({error})"
-    evidence = beside if _covers(beside, claim) else _stated_evidence(card, beside, run, why, checks)
+    evidence = beside if covers(beside, claim) else stated_evidence(card, beside, run, why, checks)
     context = context_of(run, resolved, taken, judge_options, run_index)
     again = judge(
         taken,
@@ -166,17 +171,17 @@ def _measure_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: lis
         headline = ("verdict", "sentence") if card["protocol"] == CLAIMS_EDITION else ()
         unknown |= dict.fromkeys((*BY_SAMPLES, *headline), "it needs the baseline run")
     found = as_format_1(again) if card["format"] == 1 else again
-    _compare(_without_folder_notes(card), _without_folder_notes(found), unknown, checks)
+    compare_with_card(without_folder_notes(card), without_folder_notes(found), unknown, checks)
     foreign = ", ".join(added_checks(again, card))
     return f"this installation lacks the check {foreign}; install the package that adds it" if foreign else ""
 
 
-def _without_folder_notes(card: _Card) -> _Card:
+def without_folder_notes(card: _Card) -> _Card:
     """The card without its notes on damaged runs in the same folder: these are about the folder and contain paths."""
     return {**card, "limits": [line for line in card["limits"] if " was left out: " not in line]}
 
 
-def _compare(card: _Card, again: _Card, unknown: Mapping[str, str], checks: list[VerificationCheck]) -> None:
+def compare_with_card(card: _Card, again: _Card, unknown: Mapping[str, str], checks: list[VerificationCheck]) -> None:
     """Add one check for each part of the card that agrees and one for each value that does not.
 
     `unknown` are the keys of parts that cannot be compared, with the reason.
@@ -203,7 +208,7 @@ def _is_within(key: str, parts: Iterable[str]) -> bool:
     return any(key == part or key.startswith((f"{part}.", f"{part}[")) for part in parts)
 
 
-def _check_accuracy(run: store.Run, taken: Measurements, checks: list[VerificationCheck]) -> None:
+def check_accuracy(run: store.Run, taken: Measurements, checks: list[VerificationCheck]) -> None:
     """Compare the test accuracy of the weights with the recorded one, which the card uses."""
     right, recorded = taken.arrays["test_correct"], run.record["result"].get("test_acc")
     if not isinstance(recorded, int | float):
@@ -215,7 +220,7 @@ def _check_accuracy(run: store.Run, taken: Measurements, checks: list[Verificati
     checks.append(VerificationCheck("test accuracy", "ok" if fits else "differs", said))
 
 
-def _covers(beside: Evidence, claim: _Card) -> bool:
+def covers(beside: Evidence, claim: _Card) -> bool:
     """Whether the folder has all runs that the card refers to.
 
     If there are more, comparing the cards names the seeds or baselines that this card leaves out.
@@ -224,7 +229,7 @@ def _covers(beside: Evidence, claim: _Card) -> bool:
     return found.keys() >= stated.keys() and len(found["headline_acc"]) >= len(stated["headline_acc"])
 
 
-def _stated_evidence(
+def stated_evidence(
     card: _Card, beside: Evidence, run: store.Run, why: str, checks: list[VerificationCheck]
 ) -> Evidence:
     """The card's own accuracies, after comparing those whose runs are there."""
@@ -275,7 +280,7 @@ def _in_part(stated: Columns, found: Columns, own: float | None) -> list[Verific
     if own is not None and not any(COMPARED_KEYS.agree(own, accuracy) for accuracy in stated["headline_acc"]):
         said = f"the card has {stated['headline_acc']}, and this run's {own!r} is not among them"
         checks.append(VerificationCheck("claim.headline_acc", "differs", said))
-    checks += [_same(f"claim.{name}", [], found[name]) for name in sorted(found.keys() - stated.keys())]
+    checks += [same_value(f"claim.{name}", [], found[name]) for name in sorted(found.keys() - stated.keys())]
     names = sorted(found.keys() & stated.keys())
     on_card, here = (list(zip(*(columns[name] for name in names), strict=False)) for columns in (stated, found))
     for row in here:

@@ -27,6 +27,8 @@ class ProgressBar(ProgressListener):
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self._job = ""
+        """The job of a user's own function that the bar shows."""
         self._groups: list[FleetGroup] = []
         self._steps_before = 0.0
         """Steps done before the present group was started."""
@@ -73,6 +75,23 @@ class ProgressBar(ProgressListener):
         assert self._task is not None
         self._progress.update(self._task, completed=done, description=f"measuring {name}")
 
+    def job_ended(self, name: str, done: int, total: int) -> None:
+        self._console.print(f"{name}: trained ({done} of {total})", markup=False)
+
+    def job_epoch(self, name: str, epochs: int, total: int) -> None:
+        if self._quiet or not sys.stderr.isatty():
+            return
+        if self._job != name:
+            self.close()
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+            times = (TextColumn("epochs"), TimeElapsedColumn(), TimeRemainingColumn())
+            self._progress, self._job = Progress(*columns, *times, console=self._console, transient=True), name
+            self._task = self._progress.add_task(name, total=total)
+            self._progress.start()
+        assert self._progress is not None
+        assert self._task is not None
+        self._progress.update(self._task, completed=epochs)
+
     def resumed(self, group: FleetGroup, epoch: int) -> None:
         self._console.print(f"{group.label}: resuming after epoch {epoch}")
 
@@ -88,7 +107,7 @@ class ProgressBar(ProgressListener):
     def close(self) -> None:
         if self._progress:
             self._progress.stop()
-            self._progress = None
+            self._progress, self._job = None, ""
 
 
 def plan_table(groups: Sequence[FleetGroup], workers: Workers = ONE_WORKER) -> Table:

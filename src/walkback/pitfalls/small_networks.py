@@ -46,7 +46,7 @@ def data() -> Dataset:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedNetwork:
     """A network after its last epoch."""
 
     resolved: ResolvedRun
@@ -77,14 +77,14 @@ class Trained:
 
 
 @cache
-def trained(method: str, *, d: int = 32, lr: float = 1e-2) -> Trained:
+def trained(method: str, *, d: int = 32, lr: float = 1e-2) -> TrainedNetwork:
     """The network of a method after its last epoch."""
     resolved_run = resolved(method, d=d, lr=lr)
     driver = Single(resolved_run, data(), CPU)
     for _ in range(_EPOCHS):
         driver.train_epoch(lambda _: None)
     (snapshot,), (accuracy,) = driver.snapshots(), driver.test_accuracy()
-    return Trained(resolved_run, snapshot.params, snapshot.state, accuracy)
+    return TrainedNetwork(resolved_run, snapshot.params, snapshot.state, accuracy)
 
 
 def samples(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

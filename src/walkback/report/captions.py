@@ -29,7 +29,10 @@ def place_of(cards: Sequence[Card], shown: Callable[[str], str] = str) -> str:
 
 
 def recipe_of(cards: Sequence[Card]) -> str:
-    """The training recipe from the runs' configurations; a model of the user's own has none."""
+    """The training recipe from the runs' configurations; a model of the user's own has the one that was described."""
+    described = [described_recipe(card) for card in cards]
+    if all(described):
+        return " or ".join(dict.fromkeys(described))
     configs = [config for card in cards if (config := _config(card))]
     if len(configs) < len(cards):
         return "recipe not recorded" if not configs else f"recipe not recorded for {len(cards) - len(configs)} cards"
@@ -63,6 +66,11 @@ def schedule_text(config: Mapping[str, Any]) -> str:
 def _spec(stored: Mapping[str, Any]) -> Spec:
     """A name with its settings, as a configuration stores it."""
     return Spec(stored["name"], {key: value for key, value in stored.items() if key != "name"})
+
+
+def described_recipe(card: Card) -> str:
+    """The recipe that the user described; empty without one."""
+    return str((card["provenance"].get("described") or {}).get("recipe", ""))
 
 
 def _seeds_of(cards: Sequence[Card]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from walkback.judge.card import read_card
 from walkback.judge.checklist import TODO
 from walkback.report import latex, markdown
-from walkback.report.captions import optimiser_text, schedule_text
+from walkback.report.captions import described_recipe, optimiser_text, schedule_text
 from walkback.report.cells import counted, interval, maybe, plain_text
 from walkback.report.sections import (
     FROZEN_BASELINE_NAMES,
@@ -114,6 +114,8 @@ def _data(card: Card) -> str:
 def _training(card: Card) -> str:
     config = card["provenance"].get("config") or {}
     weights = f"Final-epoch weights: {answer(card, 'Final-epoch weights, never the best epoch on test data?')}."
+    if described := described_recipe(card):
+        return f"{_known(described)}. {weights}"
     if not config:
         return f"{TODO} (epochs, batch, optimiser, learning rate, augmentation). {weights}"
     names = {"lr": "learning rate", "weight_decay": "weight decay", "augment": "augmentation"}

@@ -51,6 +51,9 @@ PREVIOUS = "resume.previous.safetensors"
 members still have a checkpoint of one common epoch."""
 LOG_HASH = "log_sha256"
 """The key of the log's hash: in a finished run's record, and in a checkpoint, where it covers the log up to there."""
+OWN_LOOP = "own_loop"
+"""The key of a record, and of a card's provenance, that says which function of a user's trained the run."""
+_NO_FILES: Mapping[str, Arrays] = {}
 LOCK = "lock"
 """Exists while the run is unfinished. It is a file because other machines of a network file system do not see locks on
 folders."""
@@ -267,10 +270,17 @@ class Run:
             raise damaged_run(self.path, what)
         return facts
 
-    def finish(self, model: Arrays, rule: Arrays, result: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
-        """Write the final files, then mark the run as done."""
+    def finish(
+        self,
+        model: Arrays,
+        rule: Arrays,
+        result: Mapping[str, Any],
+        timings: Mapping[str, Any],
+        others: Mapping[str, Arrays] = _NO_FILES,
+    ) -> None:
+        """Write the final files, those of `others` by their names, then mark the run as done."""
         hashes = {}
-        for name, arrays in ((MODEL, model), (RULE, rule)):
+        for name, arrays in {MODEL: model, RULE: rule, **others}.items():
             if arrays:
                 data = safetensors.numpy.save(arrays)
                 write_atomic(self.path / name, data)
@@ -297,6 +307,10 @@ class Run:
     def rule_state(self) -> Arrays:
         """The rule's final state; empty if the rule has none, an error if it has one and the file is missing."""
         return self._final(RULE) if self.record["rule_has_state"] else {}
+
+    def other(self, name: str) -> Arrays:
+        """Another final file, as `finish` wrote it; empty if it wrote none of that name."""
+        return self._final(name) if name in self.record.get("files", ()) else {}
 
     def _final(self, name: str) -> Arrays:
         if not self.is_done:
@@ -354,7 +368,8 @@ def open_run(path: Path, without: Collection[str] = ()) -> Run:
     missing = [key for key, kind in needed.items() if not isinstance(record.get(key), kind)]
     if record.get("status") == "done" and not missing:
         result = record["result"]
-        missing = [f"result.{key}" for key, kind in _RESULT.items() if not isinstance(result.get(key), kind)]
+        expected = _RESULT_OF_LOSS if "test_loss" in result and "test_acc" not in result else _RESULT
+        missing = [f"result.{key}" for key, kind in expected.items() if not isinstance(result.get(key), kind)]
     if missing:
         raise damaged_run(path, f"{RECORD} lacks {', '.join(missing)}")
     if SHA256 in record and record[SHA256] != document_hash(record):
@@ -378,6 +393,8 @@ _KEYS: dict[str, type] = {
 }
 _KEYS_WHEN_DONE: dict[str, type] = {"result": dict, "timings": dict, "files": dict}
 _RESULT: dict[str, type] = {"test_acc": float, "epochs": int}
+_RESULT_OF_LOSS: dict[str, type] = {"test_loss": float, "epochs": int}
+"""The same for a model that is no classifier."""
 
 
 def find_runs(folder: Path) -> list[Path]:

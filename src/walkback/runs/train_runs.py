@@ -146,6 +146,12 @@ class ProgressListener:
 
     def resumed(self, group: FleetGroup, epoch: int) -> None: ...
 
+    def job_ended(self, name: str, done: int, total: int) -> None:
+        """A job that a user's own function trains is finished; `done` of those that were left are."""
+
+    def job_epoch(self, name: str, epochs: int, total: int) -> None:
+        """A job that a user's own function trains has done `epochs` of its `total` epochs."""
+
     def skipped(self, names: Sequence[str]) -> None: ...
 
     def measuring(self, name: str, done: int, total: int) -> None:

@@ -119,7 +119,7 @@ def run_sweep(
             options.out.mkdir(parents=True, exist_ok=True)
         store_plan(options.out, groups)
         jobs = [job_json(group, options) for group in groups]
-        failures = Scheduler(groups, jobs, executor, listener).run(at_once or len(groups))
+        failures = Scheduler(run_names(groups), jobs, executor, listener).run(at_once or len(groups))
     finally:
         executor.close()
     _drop_leftovers(resolved_runs, options)
@@ -133,28 +133,33 @@ def _drop_leftovers(resolved_runs: Sequence[ResolvedRun], options: TrainOptions)
     drop_leftovers_of_finished([run for run in runs if run.is_done], options.out)
 
 
+def run_names(groups: Sequence[FleetGroup]) -> list[tuple[str, ...]]:
+    """The names of the runs of each group."""
+    return [tuple(resolved.name for resolved in group.resolved_runs) for group in groups]
+
+
 class Scheduler:
     """Submits jobs to an executor, retries lost ones and waits for locked ones."""
 
     def __init__(
         self,
-        groups: Sequence[FleetGroup],
+        names: Sequence[tuple[str, ...]],
         jobs: Sequence[dict[str, Any]],
         executor: Executor,
         listener: SweepListener,
         deadline: Deadline = NO_DEADLINE,
         done: Callable[[int], None] = lambda job: None,
     ):
-        """`jobs` are the JSON data for the workers, one for each group. After the deadline no job is submitted; `done`
-        is called with each job that is complete."""
-        self._groups = groups
+        """`jobs` are the JSON data for the workers, `names` the runs of each job. After the deadline no job is
+        submitted; `done` is called with each job that is complete."""
+        self._names = names
         self._jobs = jobs
         self._executor = executor
         self._listener = listener
-        self._waiting = deque(range(len(groups)))
+        self._waiting = deque(range(len(jobs)))
         self._locked: dict[int, float] = {}
         self._running: set[int] = set()
-        self._losses = [0] * len(groups)
+        self._losses = [0] * len(jobs)
         self._noted_locked: set[int] = set()
         self._failures: dict[int, Failure] = {}
         self._deadline = deadline
@@ -208,7 +213,7 @@ class Scheduler:
             self._listener.ended(job)
 
     def _fail(self, job: int, reason: str) -> None:
-        self._failures[job] = Failure(job, tuple(resolved.name for resolved in self._groups[job].resolved_runs), reason)
+        self._failures[job] = Failure(job, self._names[job], reason)
         self._listener.failed(job, reason)
 
 

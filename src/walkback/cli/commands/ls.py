@@ -120,7 +120,7 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
                 "method": record["method"],
                 "seed": record["seed"],
                 "status": record["status"],
-                "epochs": record["config"]["epochs"],
+                "epochs": record["config"].get("epochs", result.get("epochs")),
                 "test_acc": result.get("test_acc"),
             }
         )

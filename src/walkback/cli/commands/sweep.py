@@ -32,10 +32,6 @@ from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 from walkback.core.settings import parse_pairs
 
 if TYPE_CHECKING:
-    import torch
-
-    from walkback.runs.train_runs import TrainOptions
-    from walkback.sweeping.executor import Executor
     from walkback.training.planning.fleet_plan import FleetGroup
     from walkback.training.planning.load_balance import Workers
 
@@ -71,9 +67,10 @@ def run(args: argparse.Namespace) -> int:
     slurm, memory = slurm_settings(args.slurm), memory_of(args.memory)
 
     from walkback.core.machine import cores
-    from walkback.runs.train_runs import TrainOptions, choose_device
+    from walkback.runs.train_runs import TrainOptions
     from walkback.sweeping.executor import worker_threads
     from walkback.sweeping.grid_file import read_grid
+    from walkback.sweeping.make_executor import gpu_count, make_executor
     from walkback.sweeping.sweep import jobs_of, run_sweep, runs_of_grid
     from walkback.training.planning.load_balance import ONE_WORKER, Workers
 
@@ -84,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     at_once = args.jobs
     workers = ONE_WORKER
     if args.executor == "local":
-        gpus = _gpus(choose_device(options.device))
+        gpus = gpu_count(options.device)
         at_once = at_once or gpus or max(1, cores() // worker_threads())
         options = replace(options, sharing=-(-at_once // max(gpus, 1)))
         workers = Workers(at_once, in_turns=gpus == 1)
@@ -97,8 +94,9 @@ def run(args: argparse.Namespace) -> int:
     from walkback.cli.sweeping import SweepProgressBar
 
     bar = SweepProgressBar(args.quiet or args.json, workers)
+    executor = make_executor(args.executor, options, at_once, slurm)
     try:
-        swept = run_sweep(resolved_runs, options, _executor(args, options, at_once, slurm), at_once, bar)
+        swept = run_sweep(resolved_runs, options, executor, at_once, bar)
     finally:
         bar.close()
     if args.json:
@@ -131,26 +129,3 @@ def slurm_settings(items: list[str]) -> dict[str, Any]:
     """Read `timeout_min=600 slurm_partition=gpu` into submitit's parameters; whole numbers become int."""
     pairs = parse_pairs(items, "--slurm", "--slurm key=value, such as timeout_min=600")
     return {key: int(value) if value.isdecimal() else value for key, value in pairs.items()}
-
-
-def _gpus(device: torch.device) -> int:
-    """The number of GPUs of this machine to use."""
-    import torch
-
-    return torch.cuda.device_count() if device.type == "cuda" else 0
-
-
-def _executor(args: argparse.Namespace, options: TrainOptions, at_once: int | None, slurm: dict[str, Any]) -> Executor:
-    if args.executor == "slurm":
-        from walkback.sweeping.slurm_executor import SlurmExecutor
-
-        return SlurmExecutor(options.out.resolve() / ".slurm", slurm, wants_gpu=options.device == "cuda")
-    if args.executor == "ray":
-        from walkback.core.machine import cores
-        from walkback.sweeping.ray_executor import RayExecutor
-
-        return RayExecutor(at_once or cores(), wants_gpu=options.device == "cuda")
-    from walkback.runs.train_runs import choose_device
-    from walkback.sweeping.executor import LocalExecutor, visible_gpus
-
-    return LocalExecutor(visible_gpus(_gpus(choose_device(options.device))))

@@ -14,7 +14,7 @@ from walkback.pitfalls.case import PitfallOutcome
 
 def run() -> PitfallOutcome:
     resolved = small_networks.resolved("fa")
-    untrained = small_networks.Trained(resolved, resolved.params(), resolved.state(), accuracy=0.0)
+    untrained = small_networks.TrainedNetwork(resolved, resolved.params(), resolved.state(), accuracy=0.0)
     aggregates = untrained.quantities.aggregates
     wrong, right = aggregates.deep_mean_papers.known, aggregates.deep_mean.known
     return PitfallOutcome(
