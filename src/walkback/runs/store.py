@@ -5,6 +5,7 @@
 | `run.json` | configuration, provenance, status, result, hashes of the final files and of itself |
 | `model.safetensors` | final parameters |
 | `rule.safetensors` | the rule's state, where it has any |
+| `initial.safetensors`, `correct.safetensors` | of a user's own training function |
 | `resume.safetensors` | while unfinished: parameters, optimiser, rule state, epoch, log length, hashes, in ONE file |
 | `train.jsonl` | one line per epoch, append-only |
 | `lock` | while unfinished: empty file, locked by the process that trains |
