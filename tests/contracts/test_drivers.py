@@ -46,7 +46,8 @@ def test_a_fleet_equals_its_models_trained_alone(rule, net):
     """With mixed seeds, and settings varied one at a time within each fleet."""
     for model in trained(rule, net):
         name = model.resolved.method
-        assert tiny.distance(model.in_fleet.params, model.alone.params) < 1e-11, name
+        # How far rounding carries depends on the processor's order of summation.
+        assert tiny.distance(model.in_fleet.params, model.alone.params) < 1e-10, name
         assert tiny.distance(model.in_fleet.moments, model.alone.moments) < 1e-10, name
         assert not tiny.same_bits(model.alone.params, model.resolved.params()), "training changed nothing"
 

@@ -48,7 +48,9 @@ def check(model, batch, blocks, writers, count):
     scale_blocks(blocks, writers, 1e9)
     exploded, found = statuses(model, batch)
     assert found == ("raised", "raised")
-    assert exploded.verdict == "walked_back"
+    # One pair of accuracies does not decide the claims; the papers' rule fails on growth with collapse.
+    assert exploded.verdicts["three"].outcome == "walked_back"
+    assert exploded.verdict == "inconclusive"
     return report
 
 
