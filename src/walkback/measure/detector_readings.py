@@ -132,7 +132,7 @@ class Detectors:
 
     @property
     def _reads_cls(self) -> bool:
-        return self._net.kind == "tokens" and bool(self._net.patch_leaves)
+        return self._net.head_reads_cls
 
     def _pooled(self, values: Tensor) -> Tensor:
         """[n, features] in float64; of token states, only the cls token if the head reads nothing else."""

@@ -22,11 +22,11 @@ from walkback.credit import local
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import Trace, one_hot, softmax_error, trace
-from walkback.measure.inputs import cast
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.updates import Updates
 from walkback.measure.vectors import NullSpace
 from walkback.nets.network import Leaves, Network, named, part, plain_linear
+from walkback.nets.tensor_trees import cast
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class NetworkSubject(Subject):
         with torch.enable_grad():
             states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
             for block in range(self._net.depth):
-                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+                states.append(self._net.next_state(block, part(self._params, f"blocks.{block}"), states[-1]))
             logits = self._net.head(part(self._params, "head"), states[-1])
         labels = whole_labels(y, logits)
         losses, error = classify(logits.detach(), labels)
@@ -216,7 +216,7 @@ class NetworkSubject(Subject):
         with torch.no_grad():
             states = [self._net.stem(part(self._params, "stem"), cast(x, self.dtype, self.device))]
             for block in range(self._net.depth):
-                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+                states.append(self._net.next_state(block, part(self._params, f"blocks.{block}"), states[-1]))
         return states
 
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> NetworkSubject:
@@ -226,17 +226,23 @@ class NetworkSubject(Subject):
     def lesioned_logits(self, x: Any, initial: Mapping[str, Tensor] | None) -> LesionedLogits:
         net, states, blocks = self._net, self.states(x), range(self._net.depth)
 
-        def rest(layer: int, h: Tensor) -> Tensor:
-            return net.forward_from(layer, self._params, h)
+        def rest(layer: int, h: Tensor) -> Tensor | None:
+            """The logits from h_layer on; None if `h` has another shape."""
+            fits = h.shape[1:] == states[layer].shape[1:]
+            return net.forward_from(layer, self._params, h) if fits else None
 
         found: LesionedLogits = {
             "lesion_skip": [rest(block + 1, states[block]) for block in blocks],
-            "lesion_cut": [net.head(part(self._params, "head"), h) for h in states],
+            "lesion_cut": [rest(net.depth, h) for h in states],
         }
         if initial is not None:
-            first = {n: initial[n].to(leaf) if n in initial else leaf for n, leaf in self._params.items()}
-            branches = (net.branch(part(first, f"blocks.{block}"), states[block]) for block in blocks)
-            found["lesion_reset"] = [rest(block + 1, states[block] + f) for block, f in enumerate(branches)]
+            # Buffers stay as they are: the running statistics of the untrained network are not known.
+            first = {
+                n: initial[n].to(leaf) if n in initial and (net.is_calibrated or n not in net.buffers) else leaf
+                for n, leaf in self._params.items()
+            }
+            after = (net.next_state(block, part(first, f"blocks.{block}"), states[block]) for block in blocks)
+            found["lesion_reset"] = [rest(block + 1, h) for block, h in enumerate(after)]
         return found
 
     def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
