@@ -141,9 +141,12 @@ def classify(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
-    """The rule's noise for one group, seeded by its labels: the same in the replay, another for another group."""
+    """The rule's and the network's noise for one group, seeded by its labels: the same in the replay, another for
+    another group."""
     which = int.from_bytes(hashlib.sha256(y.cpu().numpy().tobytes()).digest()[:8], "big")
-    return rule.draw(net, len(y), generator(0, "probe noise", which))
+    return rule.draw(net, len(y), generator(0, "probe noise", which)) | net.draw(
+        len(y), generator(0, "probe dropout", which)
+    )
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ class NetworkSubject(Subject):
         self.dtype, self.device = first.dtype, first.device
         self._net, self._params, self._rule, self._state = net, params, rule, state or {}
         self._traced: tuple[FrozenPass, Trace] | None = None
-        self.found = (f"{type(net).__name__}: stem, {net.depth} blocks (residual branches), head",)
+        self.found = net.found
         untrained = rule.untrained(net) if rule else ()
         if untrained:
             self.skipped += (f"stem not trained: the method gives {' and '.join(untrained)} no credit",)
@@ -281,8 +284,8 @@ class NetworkSubject(Subject):
         """What a training step on these samples hands to the optimiser, and the gradient of their mean loss."""
         if self._rule is None or self._local_loss is None:
             return None
-        net, how = self._net.in_training(), self._local_loss
         rule, noise = self._bound(y)
+        net, how = self._net.in_training().with_noise(noise), self._local_loss
         linears = rule.linears(net, self._state, noise)
         seen = trace(net, self._params, x, y, linears, with_input=True)
         plain = seen

@@ -120,6 +120,11 @@ class Network(ABC):
         return {name: value for name, value in recorded_settings(self).items() if name not in given}
 
     @property
+    def found(self) -> tuple[str, ...]:
+        """What are the network's parts, in sentences."""
+        return (f"{type(self).__name__}: stem, {self.depth} blocks (residual branches), head",)
+
+    @property
     @abstractmethod
     def state_shape(self) -> tuple[int, ...]:
         """Shape of one sample's hidden state, the same at every layer; of h_0 where it changes."""
