@@ -20,6 +20,7 @@ from walkback.core.settings import Scalar, Spec
 from walkback.credit import RULES
 from walkback.data.tensors import TENSORS_NAME, Tensors, from_tensors
 from walkback.nets import ARCHS
+from walkback.nets.module_source import spec_of_object
 from walkback.nets.network import Network
 from walkback.runs import store
 from walkback.training.driver import Snapshot, Trainer
@@ -79,9 +80,12 @@ def images() -> Tensors:
 
 
 def resolved(method: str = "bp", **settings: object) -> ResolvedRun:
-    """A tiny run. The data suits the network, unless `settings` have `data`."""
+    """A tiny run; `arch` may be an nn.Module class. The data suits the network, unless `settings` have `data`."""
     chosen = {"arch": arch("resmlp"), "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"} | settings
-    on_images = "data" not in chosen and needs_images(str(chosen["arch"]).partition(":")[0])
+    on_images = isinstance(chosen["arch"], str) and "data" not in chosen
+    on_images = on_images and needs_images(str(chosen["arch"]).partition(":")[0])
+    if isinstance(chosen["arch"], type):  # An nn.Module.
+        on_images, chosen["arch"] = hasattr(chosen["arch"], "IMAGES"), spec_of_object(chosen["arch"])
     (config,) = grid(method, **({"data": TENSORS_NAME if on_images else DATA} | chosen))
     spec = config.method
     fast = Spec(spec.name, FAST_SETTINGS.get(spec.name, {}) | dict(spec.settings))

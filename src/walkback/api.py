@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from walkback.core.configuration import RunConfig, grid
 from walkback.core.plugins import load_registered
+from walkback.core.settings import parse_arch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,12 +31,15 @@ _DriverName = Literal["auto", "single", "fleet"]
 _ProtocolName = Literal["claims", "three", "four"]
 _NullName = Literal["method_shell", "bp_shell"]
 _OracleName = Literal["none", "exact", "all"]
+_Builder = Any
+"""An nn.Module class, a function that builds a module, or a module."""
 
 
 def train(
     methods: str | Sequence[str] = "bp",
     *,
-    arch: str = "resmlp",
+    arch: str | _Builder = "resmlp",
+    blocks: str | Sequence[str] | None = None,
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
     epochs: int = RunConfig.epochs,
@@ -59,6 +63,8 @@ def train(
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
+    `arch` is a network's name, or an nn.Module: its class, a function that builds it, or its name `"my_nets:ResNet14"`;
+    `blocks` names its blocks (the path of their ModuleList, or a list of names) where they are not found.
     `data` is a data set's name or the result of `tensors`. `epochs` to `dtype` decide what a run computes, `out` to
     `predict` how it is trained (`RunConfig` and `TrainOptions` explain each). With `watch=k` the detectors (growth,
     deepest gradient, drift, every layer's norms and cosine) measure each network after every k-th epoch and write
@@ -75,7 +81,7 @@ def train(
     )  # fmt: skip
     observer = None if watch is None else EpochMonitor(every=watch)
     resolved_runs = _resolved(
-        methods, arch, data, seeds,
+        methods, (arch, blocks), data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
     )  # fmt: skip
     return train_resolved(resolved_runs, options, listener or ProgressListener(), observer)
@@ -84,7 +90,8 @@ def train(
 def audit(
     methods: str | Sequence[str] = ("bp", "fa", "dfa"),
     *,
-    arch: str = "resmlp",
+    arch: str | _Builder = "resmlp",
+    blocks: str | Sequence[str] | None = None,
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
     epochs: int = RunConfig.epochs,
@@ -128,7 +135,7 @@ def audit(
         memory=memory, predict=predict,
     )  # fmt: skip
     resolved_runs = _resolved(
-        methods, arch, data, seeds,
+        methods, (arch, blocks), data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
     )  # fmt: skip
     return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), oracle)
@@ -163,13 +170,22 @@ def study(
 
 
 def _resolved(
-    methods: str | Sequence[str], arch: str, data: str | Tensors, seeds: int | Sequence[int], **settings: Any
+    methods: str | Sequence[str],
+    arch: tuple[Any, Any],
+    data: str | Tensors,
+    seeds: int | Sequence[int],
+    **settings: Any,
 ) -> list[ResolvedRun]:
-    """The grid's runs; the user's own tensors are named `tensors` in their configurations."""
+    """The grid's runs; the user's own tensors are named `tensors` in their configurations. `arch` is the network with
+    the names of its blocks."""
+    from walkback.nets.module_source import spec_of_object, with_blocks
     from walkback.training.resolved_run import resolve
 
+    given, blocks = arch
+    network = parse_arch(given) if isinstance(given, str) else spec_of_object(given)
+    network = network if blocks is None else with_blocks(network, blocks)
     name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
-    configs = grid(methods, arch=arch, data=name, seeds=seeds, **settings)
+    configs = grid(methods, arch=network, data=name, seeds=seeds, **settings)
     return [resolve(config, own_data) for config in configs]
 
 

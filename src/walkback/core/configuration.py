@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from walkback.core.errors import InputError
-from walkback.core.settings import Spec, build_settings, convert, omitted_at_default, require_above, require_at_least
+from walkback.core.settings import (
+    Spec,
+    build_settings,
+    convert,
+    omitted_at_default,
+    parse_arch,
+    require_above,
+    require_at_least,
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ def grid(
     base = build_settings(RunConfig, settings, "the run")
     shared = {name: getattr(base, name) for name in settings}
     return [
-        RunConfig(method=Spec.parse(m), arch=Spec.parse(arch), data=Spec.parse(data), seed=seed, **shared)
+        RunConfig(method=Spec.parse(m), arch=parse_arch(arch), data=Spec.parse(data), seed=seed, **shared)
         for m in names
         for seed in numbers
     ]

@@ -74,8 +74,8 @@ def _averaging(above: int, below: int, dtype: torch.dtype, device: torch.device)
     starts = torch.arange(above) * below // above
     ends = -((torch.arange(above) + 1) * -below // above)
     places = torch.arange(below)
-    inside = (places >= starts[:, None]) & (places < ends[:, None])
-    return (inside / inside.sum(1, keepdim=True)).to(device, dtype)
+    inside = ((places >= starts[:, None]) & (places < ends[:, None])).to(dtype)
+    return (inside / inside.sum(1, keepdim=True)).to(device)
 
 
 def direct_shape(classes: int, shape: tuple[int, ...]) -> tuple[int, int]:

@@ -26,7 +26,10 @@ def perturbation_refusal(net: Network) -> str | None:
         return "the hidden states change their shape from block to block, and it perturbs states of one shape"
     if net.in_training() is net:
         return None
-    return "in training its norms use the statistics of the batch, so a sample's loss is not its own states' alone"
+    return (
+        "in training it uses the statistics of the batch or dropout, so a sample's loss is not a function of its own "
+        "states alone"
+    )
 
 
 def losses_above(net: Network, params: Leaves, states: Sequence[Tensor], target: Tensor) -> tuple[Tensor, ...]:

@@ -124,7 +124,9 @@ def _alone(net: Network, facts: ModuleFacts, params: Leaves) -> str:
     try:
         together = vmap(gradients)(stacked, xs, ys, masks)
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-        return (str(error) or type(error).__name__).splitlines()[0][:LONGEST_REASON]
+        message = (str(error) or type(error).__name__).splitlines()[0][:LONGEST_REASON]
+        depends = "data-dependent control flow" in message
+        return "what its code does depends on values of tensors (.item(), `if` on a tensor)" if depends else message
     largest = max(float(g.abs().max()) for g in alone.values() if g.numel())
     same = all(_close(together[name][1], alone[name], facts.dtype, largest) for name in params)
     return "" if same else "mapped over models it gives other gradients"

@@ -63,7 +63,10 @@ class ModuleFacts:
             raise InputError(
                 f"The module has no '{missing[0]}' when it is built again; it must be built alike each time."
             )
-        return {leaf: tensors[name].detach().to("cpu", torch.float32).clone() for leaf, name in self.names.items()}
+        return {
+            leaf: tensors[name].detach().to("cpu", torch.float32).contiguous().clone()
+            for leaf, name in self.names.items()
+        }
 
 
 def find_facts(build: Build, blocks: str, input_shape: tuple[int, ...], classes: int) -> ModuleFacts:

@@ -6,6 +6,7 @@ parts together compute what the module computes, and have its gradients; otherwi
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -146,16 +147,18 @@ def _make(source: ModuleSource, blocks: str, input_shape: tuple[int, ...], class
         return source.build(seed, input_shape, classes)
 
     try:
-        facts = find_facts(build, blocks, input_shape, classes)
-        net = ModuleNetwork(
-            input_shape=input_shape,
-            classes=classes,
-            depth=len(facts.shapes) - 1,
-            source=source,
-            blocks=blocks,
-            facts=facts,
-        )
-        alone, trains_differently = check_module(net, facts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # A module warns again when it is trained.
+            facts = find_facts(build, blocks, input_shape, classes)
+            net = ModuleNetwork(
+                input_shape=input_shape,
+                classes=classes,
+                depth=len(facts.shapes) - 1,
+                source=source,
+                blocks=blocks,
+                facts=facts,
+            )
+            alone, trains_differently = check_module(net, facts)
     except InputError as error:
         reason = str(error).rstrip(".")
         raise InputError(f"The network '{source.reference}' cannot be trained by credit rules: {reason}.") from error

@@ -13,7 +13,7 @@ import inspect
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
@@ -26,11 +26,12 @@ from torch import nn
 
 from walkback.core.errors import InputError
 from walkback.core.load_named import load_named
-from walkback.core.settings import Scalar, Spec
+from walkback.core.settings import MODULE, Scalar, Spec
 from walkback.nets.find_blocks import unwrap
 
-MODULE, SOURCE, WEIGHTS, BLOCKS = "module", "source", "weights", "blocks"
-"""Settings of a configuration's arch that say which module it is; all others are the function's arguments."""
+SOURCE, WEIGHTS, BLOCKS = "source", "weights", "blocks"
+"""With MODULE the settings of a configuration's arch that say which module it is; all others are the function's
+arguments."""
 HASH_LENGTH = 32
 _GIVEN: dict[tuple[str, str, str], Callable[..., Any]] = {}
 """What was given or imported in this process, by name, source hash and weights hash."""
@@ -120,6 +121,22 @@ def source_of_object(given: Any) -> ModuleSource:
             stacklevel=2,
         )
     return ModuleSource(reference, source, tuple(arguments.items()), weights)
+
+
+def spec_of_object(given: Any) -> Spec:
+    """The network of a configuration for a class, a function or a module that was passed in Python."""
+    source = source_of_object(given)
+    return Spec(source.name, source.settings)
+
+
+def with_blocks(spec: Spec, blocks: str | Sequence[str]) -> Spec:
+    """The same network with its blocks named."""
+    if MODULE not in spec.settings:
+        raise InputError(f"blocks= names the blocks of an nn.Module, and '{spec.name}' is a network of walkback.")
+    names = [blocks] if isinstance(blocks, str) else list(blocks)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"blocks is {blocks!r}; expected the path of a ModuleList ('stages'), or a list of names.")
+    return Spec(spec.name, {**spec.settings, BLOCKS: "+".join(names)})
 
 
 def source_of_spec(spec: Spec) -> ModuleSource:

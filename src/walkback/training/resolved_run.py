@@ -13,7 +13,7 @@ import torch
 from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
-from walkback.core.settings import Spec, build_settings, changed_settings, recorded_settings
+from walkback.core.settings import MODULE, Spec, build_settings, changed_settings, recorded_settings
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
 from walkback.credit.rule import EXACT, CreditRule
@@ -23,7 +23,6 @@ from walkback.data.dataset import DataSource
 from walkback.data.feed import Augment
 from walkback.nets import ARCHS
 from walkback.nets.module_network import module_network
-from walkback.nets.module_source import MODULE
 from walkback.nets.network import Leaves, Network
 
 

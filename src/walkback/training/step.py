@@ -61,6 +61,8 @@ def step(
     own_gradients, own_logs = _own_gradients(net, rule, params, state, seen, noise)
     correct = (seen.logits.argmax(-1) == y).to(x.dtype).mean()
     logs = {"loss": seen.losses.mean(), "train_acc": correct} | logs | own_logs
+    # torch's fused optimisers take a gradient for as contiguous as its leaf.
+    gradients = {name: gradient.contiguous() for name, gradient in gradients.items()}
     return StepOutput(gradients, own_gradients, logs, net.moved_buffers(params, seen.moments))
 
 

@@ -69,7 +69,7 @@ class EquilibriumPropagation(CreditRule):
         if not net.has_one_shape:
             return "the hidden states change their shape from block to block, and it relaxes states of one shape"
         if net.in_training() is not net:
-            return "in training its norms use the statistics of the batch, so the samples have no energies of their own"
+            return "in training it uses the statistics of the batch or dropout, so a sample has no energy of its own"
         states = net.depth + 1
         if self.sweep == "simultaneous" and self.steps < states:
             return (

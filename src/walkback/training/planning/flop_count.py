@@ -74,16 +74,22 @@ class StepCost:
 def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost:
     """Count one step of one model; with `frozen_apart` without the gradients of its frozen leaves, as in a fleet whose
     models all have them frozen."""
+    if resolved.net.alone:  # Where its code goes depends on its numbers, which the meta device does not have.
+        return _count_on(resolved, "cpu", frozen_apart=False)
+    return _count_on(resolved, "meta", frozen_apart=frozen_apart)
+
+
+def _count_on(resolved: ResolvedRun, device: str, *, frozen_apart: bool) -> StepCost:
     try:
         shapes = resolved.params()
-        state, noise = _meta(resolved.state()), _meta(resolved.noise(0, 0))
+        state, noise = _on(resolved.state(), device), _on(resolved.noise(0, 0), device)
     except (RuntimeError, MemoryError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"The model '{resolved.name}' cannot be made: {reason}. Use smaller sizes.") from error
-    params = _meta(shapes)
-    knobs = {name: torch.empty((), dtype=resolved.dtype, device="meta") for name in resolved.knobs()}
-    x = torch.empty((resolved.config.batch, *resolved.net.input_shape), dtype=resolved.dtype, device="meta")
-    y = torch.empty(resolved.config.batch, dtype=torch.int64, device="meta")
+    params = _on(shapes, device)
+    knobs = {name: torch.zeros((), dtype=resolved.dtype, device=device) for name in resolved.knobs()}
+    x = torch.zeros((resolved.config.batch, *resolved.net.input_shape), dtype=resolved.dtype, device=device)
+    y = torch.zeros(resolved.config.batch, dtype=torch.int64, device=device)
     spec = StepSpec.of(resolved)
 
     def work(*inputs: Any) -> tuple[Leaves, Leaves, Leaves]:
@@ -106,8 +112,8 @@ def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost
     )
 
 
-def _meta(leaves: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: leaf.to("meta") for name, leaf in leaves.items()}
+def _on(leaves: Leaves, device: str) -> Leaves:
+    return {name: leaf.to(device) for name, leaf in leaves.items()}
 
 
 class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]

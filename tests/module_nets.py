@@ -71,6 +71,8 @@ class ConvBlock(nn.Module):
 class TinyResNet(nn.Module):
     """Two stages; the second halves the maps and doubles the channels."""
 
+    IMAGES = True
+
     def __init__(self, width=4, classes=4):
         super().__init__()
         self.conv, self.bn = nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width)
@@ -85,6 +87,8 @@ class TinyResNet(nn.Module):
 
 class TinyViT(nn.Module):
     """torch's own encoder layers, a cls token, dropout."""
+
+    IMAGES = True
 
     def __init__(self, d=8, classes=4, dropout=0.2):
         super().__init__()
