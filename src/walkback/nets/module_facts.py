@@ -205,7 +205,7 @@ def _scout(
     """Run stem, blocks and head in training mode; returns what each called, and the gradients of stem and head with
     respect to the parameters outside of the blocks, by name."""
     draws = generator(0, "module masks")
-    leaves = {name: each.detach().clone().requires_grad_() for name, each in tensors.items()}
+    leaves = {n: each.detach().clone().requires_grad_(isinstance(each, nn.Parameter)) for n, each in tensors.items()}
     outside = {name: each for name, each in leaves.items() if places[name] < 0}
 
     def scout(part: str, own: Leaves) -> OperationsScout:
@@ -235,7 +235,8 @@ def _scout(
 
 def _gradients(output: Tensor, leaves: Leaves) -> Leaves:
     """Gradients of a random sum of the output, of the leaves that it depends on."""
-    if not output.requires_grad:
+    leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    if not output.requires_grad or not leaves:
         return {}
     cotangent = torch.randn(output.shape, generator=generator(0, "module cotangent"), dtype=torch.float64).to(output)
     found = torch.autograd.grad(output, list(leaves.values()), cotangent, allow_unused=True)

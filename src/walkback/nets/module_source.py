@@ -111,7 +111,7 @@ def source_of_object(given: Any) -> ModuleSource:
             "that builds a module."
         )
     reference, is_importable = _reference(named)
-    source = source_hash(named)
+    source = _loaded_hash(named)
     _GIVEN[reference, source, weights] = build
     if weights or not is_importable:
         what = "a ready made module" if weights else f"'{reference}', which no other process can import,"
@@ -156,7 +156,7 @@ def source_of_spec(spec: Spec) -> ModuleSource:
     place, _, name = reference.rpartition(":")
     if place.endswith(".py"):
         reference = f"{Path(place).stem}:{name}"
-    source = source_hash(build)
+    source = _loaded_hash(build)
     if recorded and source != recorded:
         raise InputError(
             f"The source of the network '{reference}' is not the one that the run was trained with (its hash is "
@@ -205,6 +205,12 @@ def _weights_hash(module: nn.Module) -> str:
         state.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         state.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return state.hexdigest()[:HASH_LENGTH]
+
+
+@functools.cache
+def _loaded_hash(named: Any) -> str:
+    """The hash when an object was first seen: a file that is changed later does not change what is loaded."""
+    return source_hash(named)
 
 
 def source_hash(named: Any) -> str:

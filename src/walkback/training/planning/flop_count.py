@@ -6,6 +6,7 @@ The step is run on torch's meta device, which does no arithmetic.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +44,8 @@ class MatmulShape:
     kind: str
     """`matmul`, `convolution` or `convolution_backward`."""
     operands: tuple[TensorLayout, ...]
-    stride: int = 1
-    padding: int = 0
+    how: tuple[Any, ...] = ()
+    """For convolutions: stride, padding, dilation, transposed, output padding and groups."""
     dtype: torch.dtype = torch.float32
     wanted: tuple[bool, ...] = ()
     """For `convolution_backward`: whether the input's and the kernel's gradients are computed."""
@@ -139,12 +140,17 @@ class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _matmul_shape(func: Any, args: Any) -> MatmulShape:
     if func is _aten.convolution.default:
-        x, weight, _, stride, padding = args[:5]
-        return MatmulShape("convolution", (TensorLayout.of(x), TensorLayout.of(weight)), stride[0], padding[0], x.dtype)
+        x, weight = args[:2]
+        return MatmulShape("convolution", (TensorLayout.of(x), TensorLayout.of(weight)), _how(args[3:9]), x.dtype)
     if func is _aten.convolution_backward.default:
-        credit, x, weight, _, stride, padding = args[:6]
+        credit, x, weight = args[:3]
         layouts = (TensorLayout.of(credit), TensorLayout.of(x), TensorLayout.of(weight))
-        return MatmulShape("convolution_backward", layouts, stride[0], padding[0], x.dtype, tuple(args[-1][:2]))
+        return MatmulShape("convolution_backward", layouts, _how(args[4:10]), x.dtype, tuple(args[-1][:2]))
     # The first tensor of `addmm` and `baddbmm` is the summand.
     left, right = [each for each in args if isinstance(each, Tensor)][-2:]
     return MatmulShape("matmul", (TensorLayout.of(left), TensorLayout.of(right)), dtype=left.dtype)
+
+
+def _how(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """A convolution's arguments after the bias, as tuples."""
+    return tuple(tuple(each) if isinstance(each, list | tuple) else each for each in arguments)
