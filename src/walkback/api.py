@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from walkback.core.configuration import RunConfig, grid
 from walkback.core.plugins import load_registered
-from walkback.core.settings import parse_arch
+from walkback.core.settings import Spec, parse_arch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -182,7 +182,7 @@ def _resolved(
     from walkback.training.resolved_run import resolve
 
     given, blocks = arch
-    network = parse_arch(given) if isinstance(given, str) else spec_of_object(given)
+    network = parse_arch(given) if isinstance(given, str | Spec) else spec_of_object(given)
     network = network if blocks is None else with_blocks(network, blocks)
     name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
     configs = grid(methods, arch=network, data=name, seeds=seeds, **settings)

@@ -18,7 +18,7 @@ from walkback.nets.module_check import check_module
 from walkback.nets.module_facts import ModuleFacts, find_facts
 from walkback.nets.module_operations import MASK, Operations
 from walkback.nets.module_run import ModuleRun
-from walkback.nets.module_source import BLOCKS, ModuleSource, source_of_spec
+from walkback.nets.module_source import BLOCKS, ModuleSource, seeded, source_of_spec
 from walkback.nets.network import BlockLayer, Leaves, Linear, Network, plain_linear
 
 SEEDS = 2**62
@@ -147,7 +147,7 @@ def _make(source: ModuleSource, blocks: str, input_shape: tuple[int, ...], class
         return source.build(seed, input_shape, classes)
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), seeded(0):
             warnings.simplefilter("ignore")  # A module warns again when it is trained.
             facts = find_facts(build, blocks, input_shape, classes)
             net = ModuleNetwork(

@@ -68,7 +68,7 @@ class ModuleSource:
         sizes = {"classes": classes, "num_classes": classes, "input_shape": input_shape}
         accepted = _parameters(build)
         given = {**{name: value for name, value in sizes.items() if name in accepted}, **given}
-        with _seeded(seed):
+        with seeded(seed):
             try:
                 made = build(**given)
             except TypeError as error:
@@ -193,9 +193,11 @@ def _reference(named: Any) -> tuple[str, bool]:
     module = getattr(named, "__module__", None) or type(named).__module__
     name = getattr(named, "__qualname__", type(named).__qualname__)
     if module == "__main__":
-        file = getattr(sys.modules["__main__"], "__file__", None)
-        is_file = file is not None and Path(file).suffix == ".py"
-        return f"{Path(str(file)).stem if is_file else '<session>'}:{name}", is_file and "<" not in name
+        # A script is imported by its file's name; what was typed or executed belongs to no file.
+        main = sys.modules["__main__"]
+        file = Path(str(getattr(main, "__file__", "")))
+        is_file = file.suffix == ".py" and file.stem.isidentifier() and getattr(main, name, None) is named
+        return f"{file.stem if is_file else '<session>'}:{name}", is_file
     return f"{module}:{name}", "<" not in name
 
 
@@ -286,7 +288,7 @@ def _imported_names(tree: ast.AST, file: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Seed all random numbers, and restore their states afterwards."""
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
