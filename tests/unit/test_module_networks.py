@@ -16,6 +16,7 @@ import tiny
 from walkback.core.errors import InputError
 from walkback.core.settings import Spec, parse_arch
 from walkback.nets.module_source import source_hash, source_of_object, source_of_spec, spec_of_object
+from walkback.training.planning.flop_count import count_step
 
 
 def net_of(module, **settings):
@@ -82,9 +83,28 @@ class Counting(module_nets.PlainResMLP):
         return super().forward(x)
 
 
+class PlainTensor(module_nets.PlainResMLP):
+    """It holds a tensor that is no buffer, which stays on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = torch.linspace(0.5, 1, 6)
+
+    def forward(self, x):
+        return super().forward(x * self.scales.to(x.dtype))
+
+
+class Lazy(module_nets.PlainResMLP):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.LazyLinear(8)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
 @pytest.mark.parametrize(
     ("module", "words"),
     [
+        (Lazy, ["stem.weight", "lazy"]),
         (module_nets.Tied, ["out.weight", "blocks.1.w1.weight", "tied"]),
         (module_nets.TiedEnds, ["stem.weight", "tied"]),
         (module_nets.SkipsToHead, ["skip from the input"]),
@@ -137,6 +157,14 @@ def test_what_is_known_of_a_module():
     assert "depends on values" in net_of(module_nets.Branching).alone
     assert net_of(module_nets.BranchMLP).adds_input
     assert set(net_of(module_nets.TinyResNet).buffers) >= {"stem.bn.running_mean", "blocks.2.bn1.running_var"}
+
+
+def test_the_work_of_a_module_is_counted_also_where_the_meta_device_cannot_run_it():
+    own, plain, branching = (
+        count_step(tiny.resolved("bp", arch=module))
+        for module in (PlainTensor, module_nets.PlainResMLP, module_nets.Branching)
+    )
+    assert own.flops == plain.flops == branching.flops > 0
 
 
 def test_each_seed_builds_its_own_weights_and_global_random_numbers_stay():

@@ -71,8 +71,9 @@ class ModuleFacts:
 
 def find_facts(build: Build, blocks: str, input_shape: tuple[int, ...], classes: int) -> ModuleFacts:
     """Take a module apart; refused if it cannot be."""
-    first = build(0).cpu()
+    first = build(0)
     _require_plain(first)
+    first = first.cpu()
     wanted: Blocks = blocks.split("+") if "+" in blocks else blocks
     x = torch.randn(SAMPLES, *input_shape, generator=generator(0, "module samples"), dtype=torch.float64)
     model, dtype = _in_double(first, x)

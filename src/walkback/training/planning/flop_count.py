@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from walkback.core.errors import InputError
+from walkback.core.settings import MODULE
 from walkback.nets.network import Leaves
 from walkback.training.gpu.graph_program import trace_program
 from walkback.training.resolved_run import ResolvedRun
@@ -77,7 +78,12 @@ def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost
     models all have them frozen."""
     if resolved.net.alone:  # Where its code goes depends on its numbers, which the meta device does not have.
         return _count_on(resolved, "cpu", frozen_apart=False)
-    return _count_on(resolved, "meta", frozen_apart=frozen_apart)
+    try:
+        return _count_on(resolved, "meta", frozen_apart=frozen_apart)
+    except (RuntimeError, NotImplementedError):
+        if MODULE not in resolved.config.arch.settings:
+            raise
+        return _count_on(resolved, "cpu", frozen_apart=False)  # A module may hold tensors that are no buffers.
 
 
 def _count_on(resolved: ResolvedRun, device: str, *, frozen_apart: bool) -> StepCost:
