@@ -18,13 +18,15 @@ def load_named(text: str, what: str) -> Callable[..., Any]:
     text was given."""
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
-        raise InputError(f"{what} is '{text}'; expected package.module:name or file.py:name, such as my_nets:build.")
+        raise InputError(
+            f"{what} is '{text}'; expected package.module:function or file.py:function, such as my_nets:build."
+        )
     module = load_file(Path(place), what) if place.endswith(".py") else _import(place, what)
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise InputError(f"{what}: the module '{place}' has no class or function '{name}'.")
+        raise InputError(f"{what}: the module '{place}' has no function '{name}' and no class of that name.")
     made: Callable[..., Any] = found
     return made
 

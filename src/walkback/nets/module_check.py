@@ -15,7 +15,7 @@ from walkback.nets.module_facts import SAMPLES, ModuleFacts
 from walkback.nets.module_operations import Operations
 from walkback.nets.network import Leaves, Network
 
-TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
+PARTS_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
 LONGEST_REASON = 200
 FEWER_SAMPLES = 3
 """The second batch size: arguments of blocks must not depend on it."""
@@ -138,4 +138,4 @@ def _close(found: Tensor, expected: Tensor, dtype: torch.dtype, size: float = 0.
     found, expected = found.detach(), expected.detach()
     scale = max(size, float(expected.abs().max())) if expected.numel() else 1.0
     difference = (found - expected).abs()
-    return not difference.numel() or float(difference.max()) <= TOLERANCE[dtype] * max(scale, 1e-12)
+    return not difference.numel() or float(difference.max()) <= PARTS_TOLERANCE[dtype] * max(scale, 1e-12)
