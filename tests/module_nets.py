@@ -60,7 +60,7 @@ class ConvBlock(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(into, out, 3, stride, padding=1, bias=False)
         self.bn1, self.bn2 = nn.BatchNorm2d(out), nn.BatchNorm2d(out)
-        self.conv2 = nn.Conv2d(out, out, 3, padding="same", groups=groups)
+        self.conv2 = nn.Conv2d(out, out, 3, padding="same", groups=groups, bias=False)
         self.short = nn.Identity() if stride == 1 and into == out else nn.Conv2d(into, out, 1, stride)
 
     def forward(self, h):
@@ -75,7 +75,7 @@ class TinyResNet(nn.Module):
 
     def __init__(self, width=4, classes=4):
         super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width)
+        self.conv, self.bn = nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
         self.stage1 = nn.Sequential(ConvBlock(width, width, 1), ConvBlock(width, width, 1, groups=2))
         self.stage2 = nn.Sequential(ConvBlock(width, 2 * width, 2), ConvBlock(2 * width, 2 * width, 1))
         self.fc = nn.Linear(2 * width, classes)

@@ -221,8 +221,7 @@ class Fleet(Driver):
 
         output = vmap(one)(params, state, knobs, x, y, noise)
         self._log_names = tuple(output.logs)
-        # torch's fused optimisers take a gradient for as contiguous as its leaf.
-        gradients = {name: output.gradients[name][:count].contiguous() for name, count in self._trained.items()}
+        gradients = {name: output.gradients[name][:count] for name, count in self._trained.items()}
         lr, own_lr = self._stacked_runs[0].config.lr, self._rule.own_lr
         rates = (cosine_tensor(lr, done, self._total), cosine_tensor(own_lr, done, self._total))
         logs = torch.stack([*output.logs.values()])
