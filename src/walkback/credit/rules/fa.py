@@ -1,14 +1,14 @@
 """Feedback alignment at block boundaries: credit sent down block by block through fixed random matrices.
 
 Citation: Lillicrap, Cownden, Tweed and Akerman, 2016
-Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d) times b_scale; the FA
-  of the audited papers. The field's FA on Linears and convolutions is `fa_layers`
+Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d) times b_scale
 Tokens: B_l acts at each token, so with a cls head patches and their stem get no credit; broadcast spreads it
-Maps: B_l mixes the channels at each position; where a block shrinks the map, each position's credit is shared by the
-  positions that it covers
+Maps: B_l mixes the channels at each position; where a block shrinks the map, positions share the credit above them
 State: B_0..B_{L-1}
 Exact: top layer
 Cost: bp's forward pass and weight gradients without the input pullback; one d x d product a layer
+
+This is the FA of the audited papers; the field's, with feedback in every Linear and convolution, is `fa_layers`.
 """
 
 from __future__ import annotations

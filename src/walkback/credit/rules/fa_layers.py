@@ -1,8 +1,8 @@
 """Feedback alignment layer by layer: every Linear and convolution sends credit back through a fixed random B.
 
 Citation: Lillicrap, Cownden, Tweed and Akerman, 2016; on convolutions: Moskovitz, Litwin-Kumar and Abbott, 2018
-Feedback: per-layer, B from N(0, 1/fan_out) times b_scale in place of W transposed, and of the kernel in the transposed
-  convolution; the skips, norms and activations transport exactly
+Feedback: per-layer, B from N(0, 1/fan_out) times b_scale in place of W transposed; the skips transport exactly
+Maps: B has the shape of the convolution's kernel, and takes its place in the transposed convolution
 State: B of every Linear and convolution inside a block
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients
