@@ -21,6 +21,7 @@ from walkback.credit import RULES
 from walkback.credit.rule import refusal
 from walkback.data.tensors import TENSORS_NAME, Tensors, from_tensors
 from walkback.nets import ARCHS
+from walkback.nets.module_source import spec_of_object
 from walkback.nets.network import Network
 from walkback.runs import store
 from walkback.training.driver import Snapshot, Trainer
@@ -88,11 +89,13 @@ def images() -> Tensors:
 
 
 def resolved(method: str = "bp", **settings: object) -> ResolvedRun:
-    """A tiny run. The data suits the network, unless `settings` have `data`."""
+    """A tiny run; `arch` may be an nn.Module class. The data suits the network, unless `settings` have `data`."""
     chosen = {"arch": arch("resmlp"), "seeds": 1, "epochs": 2, "batch": 16, "dtype": "float64"} | settings
-    net = str(chosen["arch"]).partition(":")[0]
-    on_images = "data" not in chosen and needs_images(net)
-    data = TENSORS_NAME if on_images else TOKEN_DATA if needs_tokens(net) else DATA
+    name = str(chosen["arch"]).partition(":")[0] if isinstance(chosen["arch"], str) else ""
+    on_images = "data" not in chosen and bool(name) and needs_images(name)
+    if isinstance(chosen["arch"], type):  # An nn.Module.
+        on_images, chosen["arch"] = hasattr(chosen["arch"], "IMAGES"), spec_of_object(chosen["arch"])
+    data = TENSORS_NAME if on_images else TOKEN_DATA if name and needs_tokens(name) else DATA
     (config,) = grid(method, **({"data": data} | chosen))
     spec = config.method
     fast = Spec(spec.name, FAST_SETTINGS.get(spec.name, {}) | dict(spec.settings))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from walkback.core.configuration import RunConfig, grid
 from walkback.core.errors import InputError
 from walkback.core.plugins import load_registered
+from walkback.core.settings import Spec, parse_arch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,12 +39,15 @@ _OracleName = Literal["none", "exact", "all"]
 _ExecutorName = Literal["local", "ray", "slurm"]
 _EXECUTOR = ("executor", "jobs", "slurm")
 _DEFAULTS = {"arch": "resmlp", "data": "prototypes"}
+_Builder = Any
+"""An nn.Module class, a function that builds a module, or a module."""
 
 
 def train(
     methods: str | Sequence[str] = "bp",
     *,
-    arch: str = "resmlp",
+    arch: str | _Builder = "resmlp",
+    blocks: str | Sequence[str] | None = None,
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
     epochs: int = RunConfig.epochs,
@@ -70,6 +74,8 @@ def train(
     """Train a grid of methods and seeds as one plan of fleets, each run into its own folder below `out`.
 
     A method is written as on the command line: `"dfa"`, `"dfa:scale=unit_error,site=input"`, `"fa:shell=method"`.
+    `arch` is a network's name, or an nn.Module: its class, a function that builds it, or its name `"my_nets:ResNet14"`;
+    `blocks` names its blocks (the path of their ModuleList, or a list of names) where they are not found.
     `data` is a data set's name or the result of `tensors`. `epochs` to `schedule` decide what a run computes, `out` to
     `predict` how it is trained (`RunConfig` and `TrainOptions` explain each). With `watch=k` the detectors (growth,
     deepest gradient, drift, every layer's norms and cosine) measure each network after every k-th epoch and write
@@ -89,7 +95,7 @@ def train(
     )  # fmt: skip
     observer = None if watch is None else EpochMonitor(every=watch)
     resolved_runs = _resolved(
-        methods, arch, data, seeds,
+        methods, (arch, blocks), data, seeds,
         epochs=epochs, batch=batch, lr=lr, weight_decay=weight_decay, augment=augment, dtype=dtype,
         optimizer=optimizer, schedule=schedule,
     )  # fmt: skip
@@ -102,7 +108,7 @@ def audit(
     /,
     *,
     methods: str | Sequence[str] | None = None,
-    arch: str = "resmlp",
+    arch: str | _Builder = "resmlp",
     data: str | Tensors = "prototypes",
     seeds: int | Sequence[int] = 42,
     epochs: int = RunConfig.epochs,
@@ -151,8 +157,8 @@ def audit(
     """Train methods with their frozen baselines and backprop, measure them, and judge them together.
 
     The first argument is your own training function (see below), or the methods of walkback to train (also `methods=`).
-    For the latter it takes what `train` takes, and how to judge: `thresholds`, the deciding edition `protocol`, the
-    deciding frozen baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and
+    For the latter it takes what `train` takes (`blocks` too), and how to judge: `thresholds`, the deciding edition
+    `protocol`, the deciding frozen baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and
     decides nothing. `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also
     with exact credit at the input and with the exact direction (`all`), or none. `tune` chooses the learning rate of
     every method, baseline and oracle, as in `train`. The runs, a card for each and an overview of all (`audit.html`)
@@ -194,13 +200,13 @@ def audit(
         if changed:
             raise InputError(f"{changed[0]}= is for walkback's own methods; your training function decides it.")
         return _audit_own_loop(train, methods, seeds, oracle, own, options, judge_options, listener)
-    given = [name for name, value in own.items() if value is not None]
+    given = [name for name, value in own.items() if value is not None and name != "blocks"]
     if given:
         raise InputError(f"{given[0]}= goes with a training function of yours, as the first argument of wb.audit.")
     if train is not None and methods is not None:
         raise InputError(f"wb.audit got the methods {train!r} and methods={methods!r}. Give them once.")
     chosen = train if train is not None else methods if methods is not None else ("bp", "fa", "dfa")
-    resolved_runs = _resolved(chosen, arch, data, seeds, **settings)
+    resolved_runs = _resolved(chosen, (arch, blocks), data, seeds, **settings)
     kind: _OracleName = "exact" if oracle is None or oracle is True else "none" if oracle is False else oracle
     asked = TuneOptions.of(tune)
     return run_audit(resolved_runs, options, judge_options, listener or ProgressListener(), kind, asked)
@@ -273,13 +279,22 @@ def study(
 
 
 def _resolved(
-    methods: str | Sequence[str], arch: str, data: str | Tensors, seeds: int | Sequence[int], **settings: Any
+    methods: str | Sequence[str],
+    arch: tuple[Any, Any],
+    data: str | Tensors,
+    seeds: int | Sequence[int],
+    **settings: Any,
 ) -> list[ResolvedRun]:
-    """The grid's runs; the user's own tensors are named `tensors` in their configurations."""
+    """The grid's runs; the user's own tensors are named `tensors` in their configurations. `arch` is the network with
+    the names of its blocks."""
+    from walkback.nets.module_source import spec_of_object, with_blocks
     from walkback.training.resolved_run import resolve
 
+    given, blocks = arch
+    network = parse_arch(given) if isinstance(given, str | Spec) else spec_of_object(given)
+    network = network if blocks is None else with_blocks(network, blocks)
     name, own_data = (data, None) if isinstance(data, str) else ("tensors", data)
-    configs = grid(methods, arch=arch, data=name, seeds=seeds, **settings)
+    configs = grid(methods, arch=network, data=name, seeds=seeds, **settings)
     return [resolve(config, own_data) for config in configs]
 
 

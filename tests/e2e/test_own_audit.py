@@ -78,7 +78,7 @@ class TestAudit:
             assert (audited.out / f"audit.{form}").is_file()
             assert (audited.out / "mine-s1" / f"report.{form}").is_file()
         assert "mine" in str(audited)
-        assert DESCRIBED["recipe"] in str(audited)
+        assert DESCRIBED["recipe"] in audited.full_text
 
     def test_the_accuracies_are_those_of_the_jobs(self, audited):
         claim = card_of(audited, "mine-s0")["claim"]

@@ -362,7 +362,7 @@ def test_fa_mixes_channels_and_dfa_projects_to_whole_maps():
         kernel = state[f"B.{layer}"][:, :, None, None]
         assert_close(credits[layer], F.conv2d(credits[layer + 1], kernel))
     credits, traced, state = credits_on(resolved, "dfa")
-    assert direct_shape(resolved.net) == (4, 4 * 4 * 4)
+    assert direct_shape(resolved.net.classes, resolved.net.state_shape) == (4, 4 * 4 * 4)
     for layer, credit in enumerate(credits):
         assert_close(credit[2].flatten(), state[f"B.{layer}"].T @ traced.error[2])
 
@@ -373,7 +373,7 @@ def test_mixing_a_vector_and_projecting_to_it_are_plain_products():
     matrix, credit = torch.randn(5, 5, generator=draws), torch.randn(7, 5, generator=draws)
     torch.testing.assert_close(mix(matrix, credit, net.kind), credit @ matrix.T)
     error, direct = torch.randn(7, 3, generator=draws), torch.randn(3, 5, generator=draws)
-    torch.testing.assert_close(project(net, error, direct, "broadcast"), error @ direct)
+    torch.testing.assert_close(project(net.state_shape, error, direct, "broadcast"), error @ direct)
 
 
 @pytest.mark.parametrize("method", ["fa", "dfa:credit_tokens=cls"])

@@ -13,7 +13,6 @@ from torch.func import grad, vjp
 import tiny
 from walkback.core.errors import InputError
 from walkback.credit import RULES, local
-from walkback.credit.perlinear_rule import keys
 from walkback.credit.rule import transport
 from walkback.credit.rules.kp import follow
 from walkback.credit.trace import trace
@@ -23,8 +22,13 @@ from walkback.training.fleet import Fleet
 from walkback.training.schedules import CosineSchedule
 from walkback.training.single import Single
 
-NAMES = ["usf", "frsf", "brsf", "kp"]
+NAMES = ["usf", "frsf", "brsf", "kp", "fa_layers"]
 SIGNED = ["usf", "frsf", "brsf"]
+
+
+def keys(net):
+    """("block.name", fan_in, fan_out) of every Linear inside a block."""
+    return [(layer.key, layer.shape[1], layer.shape[0]) for layer in net.layers]
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ def transposed_weight_state(resolved, params, kind):
         "frsf": ({f"magnitude.{key}": leaf.abs() for key, leaf in leaves.items()}, {}),
         "brsf": ({}, {f"magnitude.{key}": leaf.abs() for key, leaf in leaves.items()}),
         "kp": ({f"B.{key}": leaf for key, leaf in leaves.items()}, {}),
+        "fa_layers": ({f"B.{key}": leaf for key, leaf in leaves.items()}, {}),
     }
     return made[kind]
 
@@ -130,6 +135,7 @@ def feedback_matrices(name, resolved, params, state, noise):
             "frsf": lambda s=signs, k=key: state[f"magnitude.{k}"] * s,
             "brsf": lambda s=signs, k=key: noise[f"magnitude.{k}"] * s,
             "kp": lambda k=key: state[f"B.{k}"],
+            "fa_layers": lambda k=key: state[f"B.{k}"],
         }[name]()
     return found
 
@@ -185,10 +191,11 @@ def test_feedback_has_its_shape_and_the_same_rms_for_all_rules(name):
     params = net.init(torch.Generator().manual_seed(0))
     state = rule.init(net, torch.Generator().manual_seed(1))
     noise = rule.draw(net, 8, torch.Generator().manual_seed(2))
-    assert {"usf": (0, 0), "frsf": (6, 0), "brsf": (0, 6), "kp": (6, 0)}[name] == (len(state), len(noise))
-    for key, fan_in, fan_out in keys(net):
+    sizes = {"usf": (0, 0), "frsf": (6, 0), "brsf": (0, 6), "kp": (6, 0), "fa_layers": (6, 0)}
+    assert sizes[name] == (len(state), len(noise))
+    for layer, (key, fan_in, fan_out) in zip(net.layers, keys(net), strict=True):
         weight = params[f"blocks.{key}.weight"]
-        matrix = rule.feedback(key, weight, state, noise)
+        matrix = rule.feedback(layer, weight, state, noise)
         assert matrix.shape == (fan_in, fan_out)
         rms = (matrix**2).mean().sqrt().item()
         assert rms == pytest.approx(fan_out**-0.5, rel=1e-6 if name == "usf" else 4 / math.sqrt(2 * matrix.numel()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +14,13 @@ from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError, unknown
 from walkback.core.tuning import TuneOptions, TuningTable
 from walkback.judge.audit_table import AuditTable, make_audit_table
+from walkback.judge.editions import Outcome
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
 from walkback.report.notebook import audit_html, data_frame, method_rows
 from walkback.report.overview import overview_text
 from walkback.report.tuning import tuning_text
-from walkback.report.verdict_lines import verdict_lines
+from walkback.report.verdict_lines import MARKS, verdict_lines
 from walkback.runs.train_runs import (
     ProgressListener,
     Result,
@@ -53,8 +54,7 @@ class Audit:
         return self.out / f"{OVERVIEW}.html"
 
     def __str__(self) -> str:
-        """A line for each method, verdict first, and the reasons."""
-        return self._unfinished if self.table is None else "\n".join(verdict_lines(self.table))
+        return self.summary()
 
     def __repr__(self) -> str:
         methods = 0 if self.table is None else len(self.table.rows)
@@ -68,12 +68,19 @@ class Audit:
         """One row for each method as a pandas data frame; empty while a run is unfinished."""
         return data_frame([] if self.table is None else method_rows(self.table))
 
+    def summary(self, marks: Mapping[Outcome, str] = MARKS) -> str:
+        """A line for each method, verdict first, and the reasons; and the learning rates, if they were tuned."""
+        return self._with_tuning("" if self.table is None else "\n".join(verdict_lines(self.table, marks)))
+
     @property
     def full_text(self) -> str:
-        """The overview as text: every column of the page's table."""
+        """The overview as text: every column of the page's table; and the learning rates, if they were tuned."""
+        cards = [] if self.table is None else [card for row in self.table.rows for card in row.cards]
+        return self._with_tuning(overview_text(cards) if cards else "")
+
+    def _with_tuning(self, text: str) -> str:
         if self.table is None:
             return self._unfinished
-        text = overview_text([card for row in self.table.rows for card in row.cards])
         return text if self.tuning is None else f"{text}\n\n{tuning_text(self.tuning)}"
 
     @property

@@ -13,8 +13,7 @@ from walkback.judge.evidence import Accuracies, Evidence
 from walkback.judge.layers import LayerLabel
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
-from walkback.measure.block_calls import StepFn
-from walkback.measure.discovery import Blocks, subject_of, unwrap
+from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import Groups, joined_samples, regroup
 from walkback.measure.module_subject import ModuleSubject, UpdateFunction
 from walkback.measure.options import MeasureOptions
@@ -22,6 +21,8 @@ from walkback.measure.preconditions import require_measurable, require_module
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import measure
 from walkback.measure.updates import part_cosine
+from walkback.nets.block_calls import StepFn
+from walkback.nets.find_blocks import Blocks, unwrap
 from walkback.runs.provenance import provenance
 
 ONE_PASS = "yes: one frozen pass for each group of samples, in evaluation mode"

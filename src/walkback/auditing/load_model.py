@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import nn
 from walkback.auditing.measure_run import EVALUATION_SAMPLES
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
+from walkback.core.load_named import load_named
 from walkback.core.measurements import GROUP
 from walkback.core.settings import Spec, build_settings
 from walkback.data.catalog import DATA_SETS
@@ -25,29 +24,9 @@ NESTED = ("state_dict", "model_state_dict", "model", "module")
 """Keys under which training scripts keep a model's weights in a larger checkpoint."""
 
 
-def load_function(text: str, what: str) -> Callable[[], Any]:
-    """The callable `package.module:name`; modules in the current folder are found too."""
-    module_name, colon, name = text.partition(":")
-    if not colon or not module_name or not name:
-        raise InputError(f"{what} is '{text}'; expected package.module:function, such as my_project.nets:build.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InputError(
-            f"{what}: cannot import '{module_name}' ({error}). Run from the folder that holds it."
-        ) from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise InputError(f"{what}: the module '{module_name}' has no function '{name}'.")
-    made: Callable[[], Any] = found
-    return made
-
-
 def load_model(text: str, checkpoint: Path | None, device: torch.device) -> nn.Module:
     """The model that `package.module:build` builds, with the checkpoint's weights."""
-    made = load_function(text, "--model")()
+    made = load_named(text, "--model")()
     if not isinstance(made, nn.Module):
         raise InputError(f"--model: {text}() returned a {type(made).__name__}; expected a torch.nn.Module.")
     if checkpoint is not None:
@@ -58,7 +37,7 @@ def load_model(text: str, checkpoint: Path | None, device: torch.device) -> nn.M
 def load_batches(text: str, data_root: Path | None, device: torch.device) -> Iterable[Any]:
     """Evaluation batches: the first test samples of a known data set, or what `package.module:batches` yields."""
     if ":" in text and Spec.parse(text.partition(":")[0]).name not in DATA_SETS.names():
-        made: Iterable[Any] = load_function(text, "--data")()
+        made: Iterable[Any] = load_named(text, "--data")()
         return made
     spec = Spec.parse(text)
     source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")

@@ -55,8 +55,8 @@ def refuse_without_train(args: argparse.Namespace) -> None:
 def audit_of_train(args: argparse.Namespace, listener: ProgressListener) -> Audit:
     """Run the audit that the command line describes."""
     import walkback
-    from walkback.auditing.load_model import load_function
     from walkback.cli.commands.sweep import slurm_settings
+    from walkback.core.load_named import load_named
 
     if args.methods is None:
         raise InputError(
@@ -65,11 +65,11 @@ def audit_of_train(args: argparse.Namespace, listener: ProgressListener) -> Audi
     for name, default in _BUILT_IN.items():
         if getattr(args, name) != default:
             raise InputError(f"--{name.replace('_', '-')} is for walkback's own methods; your function decides it.")
-    train = load_function(args.train, "--train")
+    train = load_named(args.train, "--train")
     options = _options_in(sys.modules[train.__module__])
     for name in ("build", "eval_batches", "credit"):
         if getattr(args, name) is not None:
-            options[name] = load_function(getattr(args, name), f"--{name.replace('_', '-')}")
+            options[name] = load_named(getattr(args, name), f"--{name.replace('_', '-')}")
     if args.describe:
         options["describe"] = {
             **options.get("describe", {}),

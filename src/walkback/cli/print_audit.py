@@ -19,13 +19,10 @@ def add_printing_arguments(
 
 def print_audit(audit: Audit, full: bool) -> None:
     """Print the summary or the whole table, and where the page is."""
-    from walkback.report.verdict_lines import ASCII_MARKS, MARKS, verdict_lines
+    from walkback.report.verdict_lines import ASCII_MARKS, MARKS
 
-    if full or audit.table is None:
-        print(audit.full_text)
-    else:
-        marks = MARKS if _can_print("".join(MARKS.values())) else ASCII_MARKS
-        print("\n".join(verdict_lines(audit.table, marks)))
+    marks = MARKS if _can_print("".join(MARKS.values())) else ASCII_MARKS
+    print(audit.full_text if full else audit.summary(marks))
     print(f"Report: {audit.page}")
 
 

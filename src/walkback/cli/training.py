@@ -10,7 +10,7 @@ from typing import Any
 
 from walkback.core.configuration import PARTS, RunConfig
 from walkback.core.errors import InputError
-from walkback.core.settings import Spec, parse_pairs
+from walkback.core.settings import Spec, parse_arch, parse_pairs
 from walkback.core.tuning import TuneOptions
 
 PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "tf32"}
@@ -19,7 +19,11 @@ PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "tf32"}
 
 def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the runs, except the methods."""
-    parser.add_argument("--arch", default="resmlp", help="network, such as resmlp or resmlp:d=512,depth=2")
+    parser.add_argument(
+        "--arch",
+        default="resmlp",
+        help="network, such as resmlp:d=512,depth=2, or your own module: my_nets:ResNet14, path.py:ResNet14",
+    )
     parser.add_argument("--data", default="prototypes", help="data set, such as cifar10 or prototypes:noise=0.3")
     parser.add_argument(
         "--seeds", nargs="+", type=int, default=[42], metavar="SEED", help="random seeds, one run for each"
@@ -151,7 +155,7 @@ def split_settings(items: list[str]) -> tuple[dict[str, str], dict[str, dict[str
 
 def _with_settings(part: str, text: str, settings: dict[str, str]) -> Spec:
     """The thing named by `--arch` or `--data`, with the settings that `--set arch.KEY=VALUE` adds to it."""
-    spec = Spec.parse(text)
+    spec = parse_arch(text) if part == "arch" else Spec.parse(text)
     for key in settings:
         if key in spec.settings:
             raise InputError(f"'{key}' is given twice: in --{part} {text} and as --set {part}.{key}. Give it once.")

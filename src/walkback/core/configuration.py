@@ -15,6 +15,7 @@ from walkback.core.settings import (
     convert,
     omitted_at_default,
     omitted_settings,
+    parse_arch,
     require_above,
     require_at_least,
 )
@@ -128,7 +129,7 @@ def grid(
     base = build_settings(RunConfig, settings, "the run")
     shared = {name: getattr(base, name) for name in settings}
     return [
-        RunConfig(method=Spec.parse(m), arch=Spec.parse(arch), data=Spec.parse(data), seed=seed, **shared)
+        RunConfig(method=Spec.parse(m), arch=parse_arch(arch), data=Spec.parse(data), seed=seed, **shared)
         for m in names
         for seed in numbers
     ]

@@ -44,6 +44,24 @@ class Spec:
         return f"{self.name}:{settings}" if settings else self.name
 
 
+MODULE = "module"
+"""The setting of an arch that names a user's nn.Module, as `package.module:name` or `file.py:name`."""
+
+
+def parse_arch(text: str | Spec) -> Spec:
+    """Read a network's name with settings, or a module: `my_nets:ResNet14`, `file.py:ResNet14:width=16`."""
+    if isinstance(text, Spec):
+        return text
+    place, _, rest = text.partition(":")
+    name, _, settings = rest.partition(":")
+    if not name or "=" in name:
+        return Spec.parse(text)
+    if not place or any(not part.isidentifier() for part in name.split(".")):
+        raise InputError(f"Cannot read '{text}'. Write a network's name:key=value, my_nets:Name, or file.py:Name.")
+    pairs = parse_pairs(filter(None, settings.split(",")), f"'{text}'", f"{place}:{name}:key=value,key=value")
+    return Spec(name.rpartition(".")[2], {MODULE: f"{place}:{name}", **pairs})
+
+
 def parse_pairs(items: Iterable[str], what: str, form: str) -> dict[str, str]:
     """Read texts such as `lr=0.01` into a dict, and refuse other texts and repeated keys.
 

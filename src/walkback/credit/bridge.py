@@ -76,4 +76,6 @@ def check_bridge(width: int, lr: float, method: str) -> None:
 
 def bridge_refusal(net: Network) -> str | None:
     """Why a bridge rule is not defined on this network; None if it is."""
+    if not net.has_one_shape:
+        return "its bridge reads states of one shape, and the hidden states change their shape from block to block"
     return None if net.kind == "vector" else "its bridge reads vectors, and the hidden states are not vectors"

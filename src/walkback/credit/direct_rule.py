@@ -18,7 +18,7 @@ from walkback.credit.feedback import (
 )
 from walkback.credit.rule import Credits, Logs
 from walkback.credit.trace import Trace
-from walkback.nets.network import Leaves, Network
+from walkback.nets.network import Leaves, Network, kind_of
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class DirectRule(RandomFeedback):
         return without_credit(net, self.credit_tokens)
 
     def rotation_space(self, net: Network) -> Literal["features", "all"]:
-        return "all" if net.kind == "maps" else "features"
+        return "all" if any(kind_of(shape) == "maps" for shape in net.state_shapes) else "features"
 
     def init(self, net: Network, generator: Generator) -> Leaves:
-        return {f"B.{layer}": self.matrix(direct_shape(net), 1.0, generator) for layer in range(net.depth + 1)}
+        shapes = [direct_shape(net.classes, shape) for shape in net.state_shapes]
+        return {f"B.{layer}": self.matrix(shape, 1.0, generator) for layer, shape in enumerate(shapes)}
 
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
-        signal, layers = self.signal(trace), range(net.depth + 1)
-        return tuple(project(net, signal, state[f"B.{layer}"], self.credit_tokens) for layer in layers), {}
+        signal, tokens = self.signal(trace), self.credit_tokens
+        layers = enumerate(net.state_shapes)
+        return tuple(project(shape, signal, state[f"B.{layer}"], tokens) for layer, shape in layers), {}

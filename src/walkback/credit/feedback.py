@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from walkback.core.settings import require_above
 from walkback.credit.rule import CreditRule, dynamic
-from walkback.nets.network import Network, StateKind
+from walkback.nets.network import Network, StateKind, features_of, kind_of, positions_of
 
 CreditTokens = Literal["broadcast", "cls"]
 """Where a projected error is placed on token states: at every token, divided by their number, or at cls only."""
@@ -46,25 +46,57 @@ def mix(matrix: Tensor, credit: Tensor, kind: StateKind) -> Tensor:
     return F.linear(credit, matrix)
 
 
-def direct_shape(net: Network) -> tuple[int, int]:
+def send_down(matrix: Tensor, credit: Tensor, above: tuple[int, ...], below: tuple[int, ...]) -> Tensor:
+    """A credit [n, *above] sent to a state of shape `below` by `matrix` [features below, features above].
+
+    The features are mixed at each token or position. Where the positions differ, this is the transpose of a map that
+    averages the positions below: each position above gives an equal share to those it covers.
+    """
+    mixed = mix(matrix, credit, kind_of(above))
+    if positions_of(above) == positions_of(below):
+        return mixed
+    # Positions last: [n, features, *positions].
+    spread = {"vector": lambda c: c[..., None], "tokens": lambda c: c.mT, "maps": lambda c: c}[kind_of(above)](mixed)
+    places, wanted = positions_of(above) or (1,), positions_of(below) or (1,)
+    if len(places) != len(wanted):
+        spread, places = spread.flatten(2), (math.prod(places),)
+        wanted = (math.prod(wanted),)
+    for axis, (size, count) in enumerate(zip(places, wanted, strict=True), start=2):
+        averaging = _averaging(size, count, credit.dtype, credit.device)
+        spread = (spread.movedim(axis, -1) @ averaging).movedim(-1, axis)
+    flat = spread.reshape(len(credit), features_of(below), *positions_of(below))
+    sent: Tensor = flat.mT if kind_of(below) == "tokens" else flat
+    return sent
+
+
+def _averaging(above: int, below: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The matrix [above, below] of adaptive average pooling from `below` to `above` positions."""
+    starts = torch.arange(above) * below // above
+    ends = -((torch.arange(above) + 1) * -below // above)
+    places = torch.arange(below)
+    inside = ((places >= starts[:, None]) & (places < ends[:, None])).to(dtype)
+    return (inside / inside.sum(1, keepdim=True)).to(device)
+
+
+def direct_shape(classes: int, shape: tuple[int, ...]) -> tuple[int, int]:
     """Shape of a matrix that projects from the classes to one token's vector, or to the whole flattened map."""
-    return net.classes, math.prod(net.state_shape) if net.kind == "maps" else net.features
+    return classes, math.prod(shape) if kind_of(shape) == "maps" else features_of(shape)
 
 
-def project(net: Network, error: Tensor, matrix: Tensor, tokens: CreditTokens) -> Tensor:
-    """B^T e for each sample of `error` [n, classes], shaped like a hidden state; `matrix` is B, of `direct_shape`.
+def project(shape: tuple[int, ...], error: Tensor, matrix: Tensor, tokens: CreditTokens) -> Tensor:
+    """B^T e for each sample of `error` [n, classes], as a state of this shape; `matrix` is B, of `direct_shape`.
 
     Where each token has an error of its own [n, tokens, classes], it is projected to that token.
     """
     projected = error @ matrix
-    if net.per_token:
+    if error.ndim > 2:
         return projected
-    if net.kind == "tokens":
-        count = net.state_shape[0]
+    if kind_of(shape) == "tokens":
+        count = shape[0]
         if tokens == "cls":
             return F.pad(projected[:, None], (0, 0, 0, count - 1))
         return (projected / count)[:, None].expand(-1, count, -1)
-    return projected.reshape(-1, *net.state_shape)
+    return projected.reshape(-1, *shape)
 
 
 def refuses_tokens(net: Network, tokens: str, usual: str) -> str | None:

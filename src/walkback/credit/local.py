@@ -1,6 +1,7 @@
 """From credits to parameter gradients: the local losses.
 
-Block l: (1/n) sum_i [ <f_l(h_l)[i], a[i]> + penalty * sum_j f_l[i, j]^2 ], with h and a constant.
+Block l: (1/n) sum_i [ <f_l(h_l)[i], a[i]> + penalty * sum_j f_l[i, j]^2 ], with h and a constant. Where a block
+changes the shape of the state, f_l is all that it returns, and only site=output is defined.
 Stem: (1/n) sum_i <h_0[i], a_0[i]>. Head: the true mean loss at constant h_L.
 """
 
@@ -27,7 +28,8 @@ def gradients(
     for index, block in enumerate(trace.blocks):
         cotangent = credits[index + 1] if site == "output" else credits[index]
         if penalty is not None:
-            features = block.output[0].numel() if penalty_reduction == "mean" else 1
-            cotangent = cotangent + (2 * penalty / features) * block.output
+            branch = trace.branches[index]
+            features = branch[0].numel() if penalty_reduction == "mean" else 1
+            cotangent = cotangent + (2 * penalty / features) * branch
         found |= named(block.leaves(cotangent), f"blocks.{index}")
     return found | named(trace.head_gradient, "head")

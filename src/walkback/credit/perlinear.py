@@ -1,4 +1,4 @@
-"""Per-Linear feedback: a Linear whose backward pass uses a feedback matrix in place of its weight.
+"""Per-layer feedback: a Linear or convolution whose backward pass uses a feedback matrix in place of its weight.
 
 On a residual network this differs from block-level feedback: the identity skip still transports credit exactly.
 """
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from walkback.nets.network import Network
+from walkback.nets.network import Convolution
 
 
 class _FeedbackLinear(torch.autograd.Function):
@@ -39,6 +39,42 @@ def feedback_linear(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor) -
     return result
 
 
-def refuses_no_linears(net: Network) -> str | None:
-    """Why a per-Linear rule is not defined on this network; None if it is."""
-    return None if net.block_linears else "its feedback goes through Linears, and the blocks have none"
+class _FeedbackConvolution(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor, how: Convolution) -> Tensor:
+        return F.conv2d(x, weight, bias, how.stride, how.padding, how.dilation, how.groups)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, Convolution], output: Tensor) -> None:
+        x, _, _, feedback, how = inputs
+        ctx.save_for_backward(x, feedback)
+        ctx.how = how
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        x, feedback = ctx.saved_tensors
+        how: Convolution = ctx.how
+        # Only the input's gradient depends on the kernel, and only the kernel's and bias's on the input.
+        with_feedback, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            grad,
+            x,
+            feedback,
+            [feedback.shape[0]],
+            how.stride,
+            how.padding,
+            how.dilation,
+            False,
+            [0, 0],
+            how.groups,
+            [True, True, True],
+        )
+        return with_feedback, of_weight, of_bias, None, None
+
+
+def feedback_convolution(x: Tensor, weight: Tensor, bias: Tensor, feedback: Tensor, how: Convolution) -> Tensor:
+    """A convolution; in the backward pass `feedback`, shaped like the kernel, takes its place in the input's
+    gradient."""
+    result: Tensor = _FeedbackConvolution.apply(x, weight, bias, feedback, how)  # type: ignore[no-untyped-call]
+    return result

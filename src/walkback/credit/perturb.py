@@ -22,9 +22,14 @@ def directions(net: Network, batch: int, draws: int, generator: Generator) -> Le
 
 def perturbation_refusal(net: Network) -> str | None:
     """Why a sample's loss is not a function of its own states alone on this network; None if it is."""
+    if not net.has_one_shape:
+        return "the hidden states change their shape from block to block, and it perturbs states of one shape"
     if net.in_training() is net:
         return None
-    return "in training its norms use the statistics of the batch, so a sample's loss is not its own states' alone"
+    return (
+        "in training it uses the statistics of the batch or dropout, so a sample's loss is not a function of its own "
+        "states alone"
+    )
 
 
 def losses_above(net: Network, params: Leaves, states: Sequence[Tensor], target: Tensor) -> tuple[Tensor, ...]:
@@ -34,7 +39,7 @@ def losses_above(net: Network, params: Leaves, states: Sequence[Tensor], target:
     """
     rows = states[0]
     for index, fresh in enumerate(states[1:]):
-        rows = torch.cat([rows + net.branch(part(params, f"blocks.{index}"), rows), fresh])
+        rows = torch.cat([net.next_state(index, part(params, f"blocks.{index}"), rows), fresh])
     logits = net.head(part(params, "head"), rows)
     return sample_losses(logits, target.repeat(len(states), 1)).chunk(len(states))
 

@@ -70,7 +70,7 @@ class CreditRule(ABC):
         return {}
 
     def linears(self, net: Network, state: Leaves, noise: Leaves) -> list[Linear]:
-        """The functions that apply each block's Linears; per-Linear rules replace their backward pass here."""
+        """The functions that apply each block's Linears; per-layer rules replace their backward pass here."""
         return [plain_linear] * net.depth
 
     @abstractmethod
@@ -162,8 +162,12 @@ def _number(value: Any, hint: Any) -> float:
 
 
 def transport(trace: Trace) -> Credits:
-    """Credit sent back through the blocks: a_L exact, a_l = a_{l+1} + (pullback of branch l)(a_{l+1})."""
+    """Credit sent back through the blocks: a_L exact, a_l = a_{l+1} + (pullback of branch l)(a_{l+1}).
+
+    For blocks that return the next state, the pullback is that of the whole block.
+    """
     credits = [trace.top]
     for block in reversed(trace.blocks):
-        credits.append(credits[-1] + block.input(credits[-1]))
+        pulled = block.input(credits[-1])
+        credits.append(credits[-1] + pulled if trace.adds_input else pulled)
     return tuple(reversed(credits))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -22,15 +22,24 @@ class Pullback:
     update).
     """
 
-    def __init__(self, function: Callable[[Leaves, Tensor], Tensor], leaves: Leaves, x: Tensor, with_input: bool):
+    def __init__(
+        self,
+        function: Callable[[Leaves, Tensor], Tensor],
+        leaves: Leaves,
+        x: Tensor,
+        with_input: bool,
+        take_moments: Callable[[], Leaves] = dict,
+    ):
+        """`take_moments` is called after `function`; what it returns are the constants `moments`."""
         names = tuple(leaves)
 
         # Tensors as arguments rather than a dict: torch.func flattens nested arguments in every call.
-        def flat(*tensors: Tensor) -> Tensor:
-            return function(dict(zip(names, tensors, strict=False)), tensors[-1] if with_input else x)
+        def flat(*tensors: Tensor) -> tuple[Tensor, Leaves]:
+            output = function(dict(zip(names, tensors, strict=False)), tensors[-1] if with_input else x)
+            return output, take_moments()
 
         arguments = (*leaves.values(), x) if with_input else tuple(leaves.values())
-        self.output, self._back = vjp(flat, *arguments)[:2]
+        self.output, self._back, self.moments = vjp(flat, *arguments, has_aux=True)  # type: ignore[misc]
         self._names = names
         self._samples = x.shape[0]
         self._with_input = with_input
@@ -72,13 +81,14 @@ class Trace:
     """Exact gradient of each sample's own loss in h_L."""
     stem: Pullback
     blocks: tuple[Pullback, ...]
+    branches: tuple[Tensor, ...]
+    """The branch outputs f_0..f_{L-1}."""
     head_gradient: Leaves
     """Gradient of the mean loss in the head's leaves."""
-
-    @property
-    def branches(self) -> tuple[Tensor, ...]:
-        """The branch outputs f_0..f_{L-1}."""
-        return tuple(block.output for block in self.blocks)
+    adds_input: bool = True
+    """Whether a block's pullback is that of its branch, so that credit also passes beside it."""
+    moments: Leaves = field(default_factory=dict)
+    """Batch statistics of the network's norms, where it keeps running ones."""
 
 
 def trace(net: Network, params: Leaves, x: Tensor, y: Tensor, linears: Sequence[Linear], with_input: bool) -> Trace:
@@ -87,14 +97,16 @@ def trace(net: Network, params: Leaves, x: Tensor, y: Tensor, linears: Sequence[
     `linears[l]` applies the Linears of block l. `with_input` also keeps the blocks' pullbacks to their inputs, needed
     by rules that send credit back through the blocks.
     """
-    stem = Pullback(net.stem, part(params, "stem"), x, with_input=False)
-    states = [stem.output]
+    stem = Pullback(net.stem, part(params, "stem"), x, False, net.take_moments)
+    states, branches = [stem.output], []
     blocks = []
     for index, linear in enumerate(linears):
-        block = Pullback(_branch(net, linear), part(params, f"blocks.{index}"), states[-1], with_input)
+        leaves, h = part(params, f"blocks.{index}"), states[-1]
+        block = Pullback(_block(net, index, linear), leaves, h, with_input, net.take_moments)
         blocks.append(block)
-        states.append(states[-1] + block.output)
-    head = Pullback(net.head, part(params, "head"), states[-1], with_input=True)
+        branches.append(net.residual_of(h, block.output))
+        states.append(h + block.output if net.adds_input else block.output)
+    head = Pullback(net.head, part(params, "head"), states[-1], True, net.take_moments)
     logits = head.output
     target = one_hot(y, net.classes).to(logits.dtype)
     losses, error = cross_entropy(logits, y)
@@ -109,12 +121,15 @@ def trace(net: Network, params: Leaves, x: Tensor, y: Tensor, linears: Sequence[
         top=head.input(error),
         stem=stem,
         blocks=tuple(blocks),
+        branches=tuple(branches),
         head_gradient=head.leaves(error),
+        adds_input=net.adds_input,
+        moments={name: value for each in (stem, *blocks, head) for name, value in each.moments.items()},
     )
 
 
-def _branch(net: Network, linear: Linear) -> Callable[[Leaves, Tensor], Tensor]:
-    return lambda leaves, h: net.branch(leaves, h, linear)
+def _block(net: Network, index: int, linear: Linear) -> Callable[[Leaves, Tensor], Tensor]:
+    return lambda leaves, h: net.block(index, leaves, h, linear)
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,9 @@ class Detectors:
         def one(x: Tensor, y: Tensor, noise: Leaves) -> Leaves:
             return self._measure_group(rule, params, state, x, y, noise)
 
+        if self._net.alone:  # It cannot be mapped over groups, either.
+            each = [one(x[i], y[i], {name: values[i] for name, values in noise.items()}) for i in range(len(x))]
+            return {name: torch.stack([found[name] for found in each]) for name in each[0]}
         measured: Leaves = vmap(one)(x, y, noise)
         return measured
 
@@ -132,7 +135,7 @@ class Detectors:
 
     @property
     def _reads_cls(self) -> bool:
-        return self._net.kind == "tokens" and bool(self._net.patch_leaves)
+        return self._net.head_reads_cls
 
     def _pooled(self, values: Tensor) -> Tensor:
         """[n, features] in float64; of token states, only the cls token if the head reads nothing else."""

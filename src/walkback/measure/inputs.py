@@ -6,7 +6,7 @@ Evaluation batches are joined, checked and split into groups of 128 here, before
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, overload
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from walkback.core.errors import InputError
 from walkback.core.measurements import GROUP
+from walkback.nets.tensor_trees import map_tensors, tensor_leaves
 
 WANTED_GROUPS, MIN_GROUPS = 8, 2
 """How many disjoint groups of samples are recommended, and how many are required."""
@@ -51,37 +52,9 @@ class Groups(Sequence[SampleGroup]):
         return state.hexdigest()
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """The same nested structure with `function` applied to every tensor; lists become tuples, other values stay."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {key: map_tensors(function, part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return tuple(map_tensors(function, part) for part in value)
-    return value
-
-
-def cast(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """Inputs on the model's device, floats in its precision; inference tensors are cloned, so that autograd works."""
-
-    def to_device(x: Tensor) -> Tensor:
-        found = x.to(device, dtype) if x.is_floating_point() else x.to(device)
-        return found.clone() if found.is_inference() else found
-
-    return map_tensors(to_device, value)
-
-
 def pick(value: Any, rows: Tensor) -> Any:
     """Some samples of a group."""
     return map_tensors(lambda leaf: leaf[rows.to(leaf.device)], value)
-
-
-def tensor_leaves(x: Any) -> list[Tensor]:
-    """Every tensor of a nested structure, in order."""
-    if isinstance(x, Tensor):
-        return [x]
-    return [leaf for part in (x.values() if isinstance(x, dict) else x) for leaf in tensor_leaves(part)]
 
 
 def regroup(batches: Iterable[Any], *, distinct: bool | None = None) -> Groups:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,13 @@ from torch import Tensor, nn
 from walkback.core.errors import InputError
 from walkback.credit.losses import sample_losses
 from walkback.credit.trace import cross_entropy, one_hot
-from walkback.measure.block_calls import (
+from walkback.measure.discontinuities import find_discontinuity
+from walkback.measure.reference_check import LossesAt
+from walkback.measure.restore import random_state_restored, restored
+from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, whole_labels
+from walkback.measure.tape import Tape, adding, alias_of, record
+from walkback.measure.updates import HEAD, STEM, NetworkPart, Updates
+from walkback.nets.block_calls import (
     Call,
     StepFn,
     check_calls,
@@ -32,16 +38,10 @@ from walkback.measure.block_calls import (
     record_logits,
     with_first_tensor,
 )
-from walkback.measure.discontinuities import find_discontinuity
-from walkback.measure.inputs import cast, map_tensors, tensor_leaves
-from walkback.measure.reference_check import LossesAt
-from walkback.measure.restore import random_state_restored, restored
-from walkback.measure.subject import FrozenPass, LesionedLogits, Subject, whole_labels
-from walkback.measure.tape import Tape, adding, alias_of, record
-from walkback.measure.updates import HEAD, STEM, NetworkPart, Updates
+from walkback.nets.find_blocks import CaptureKind
 from walkback.nets.network import Leaves
+from walkback.nets.tensor_trees import cast, map_tensors, tensor_leaves
 
-CaptureKind = Literal["state", "branch"]
 UpdateFunction = Callable[[nn.Module, Any], Mapping[str, Tensor] | None]
 """One training step's backward passes on (inputs, labels), without the optimiser's step: leaves the gradients in
 `.grad`, or returns them by parameter name."""
@@ -132,8 +132,8 @@ class ModuleSubject(Subject):
         with (
             torch.enable_grad(),
             record() as tape,
-            record_calls(self._model, self._blocks, tape) as calls,
-            record_logits(self._model, tape) as outputs,
+            record_calls(self._model, self._blocks, tape.number) as calls,
+            record_logits(self._model, tape.number) as outputs,
         ):
             output = forward(self._model, inputs, labels, self._step_fn)
         samples = len(tensor_leaves(inputs)[0])

@@ -21,11 +21,11 @@ from walkback.credit import local
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import Trace, cross_entropy, one_hot, trace
-from walkback.measure.inputs import cast
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.updates import Updates
 from walkback.measure.vectors import NullSpace
 from walkback.nets.network import Leaves, Network, named, part, plain_linear
+from walkback.nets.tensor_trees import cast
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,12 @@ def whole_labels(y: Tensor | None, logits: Tensor, *, per_token: bool = False) -
 
 
 def probe_noise(rule: CreditRule, net: Network, y: Tensor) -> Leaves:
-    """The rule's noise for one group, seeded by its labels: the same in the replay, another for another group."""
+    """The rule's and the network's noise for one group, seeded by its labels: the same in the replay, another for
+    another group."""
     which = int.from_bytes(hashlib.sha256(y.cpu().numpy().tobytes()).digest()[:8], "big")
-    return rule.draw(net, len(y), generator(0, "probe noise", which))
+    return rule.draw(net, len(y), generator(0, "probe noise", which)) | net.draw(
+        len(y), generator(0, "probe dropout", which)
+    )
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class NetworkSubject(Subject):
         self.dtype, self.device = first.dtype, first.device
         self._net, self._params, self._rule, self._state = net, params, rule, state or {}
         self._traced: tuple[FrozenPass, Trace] | None = None
-        self.found = (f"{type(net).__name__}: stem, {net.depth} blocks (residual branches), head",)
+        self.found = net.found
         untrained = rule.untrained(net) if rule else ()
         if untrained:
             self.skipped += (f"stem not trained: the method gives {' and '.join(untrained)} no credit",)
@@ -195,7 +198,7 @@ class NetworkSubject(Subject):
         with torch.enable_grad():
             states = [self._net.stem(part(self._params, "stem"), x).detach().requires_grad_()]
             for block in range(self._net.depth):
-                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+                states.append(self._net.next_state(block, part(self._params, f"blocks.{block}"), states[-1]))
             logits = self._net.head(part(self._params, "head"), states[-1])
         labels = whole_labels(y, logits, per_token=self._net.per_token)
         losses, error = cross_entropy(logits.detach(), labels)
@@ -218,7 +221,7 @@ class NetworkSubject(Subject):
         with torch.no_grad():
             states = [self._net.stem(part(self._params, "stem"), cast(x, self.dtype, self.device))]
             for block in range(self._net.depth):
-                states.append(states[-1] + self._net.branch(part(self._params, f"blocks.{block}"), states[-1]))
+                states.append(self._net.next_state(block, part(self._params, f"blocks.{block}"), states[-1]))
         return states
 
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> NetworkSubject:
@@ -228,17 +231,23 @@ class NetworkSubject(Subject):
     def lesioned_logits(self, x: Any, initial: Mapping[str, Tensor] | None) -> LesionedLogits:
         net, states, blocks = self._net, self.states(x), range(self._net.depth)
 
-        def rest(layer: int, h: Tensor) -> Tensor:
-            return net.forward_from(layer, self._params, h)
+        def rest(layer: int, h: Tensor) -> Tensor | None:
+            """The logits from h_layer on; None if `h` has another shape."""
+            fits = h.shape[1:] == states[layer].shape[1:]
+            return net.forward_from(layer, self._params, h) if fits else None
 
         found: LesionedLogits = {
             "lesion_skip": [rest(block + 1, states[block]) for block in blocks],
-            "lesion_cut": [net.head(part(self._params, "head"), h) for h in states],
+            "lesion_cut": [rest(net.depth, h) for h in states],
         }
         if initial is not None:
-            first = {n: initial[n].to(leaf) if n in initial else leaf for n, leaf in self._params.items()}
-            branches = (net.branch(part(first, f"blocks.{block}"), states[block]) for block in blocks)
-            found["lesion_reset"] = [rest(block + 1, states[block] + f) for block, f in enumerate(branches)]
+            # Buffers stay as they are: the running statistics of the untrained network are not known.
+            first = {
+                n: initial[n].to(leaf) if n in initial and (net.is_calibrated or n not in net.buffers) else leaf
+                for n, leaf in self._params.items()
+            }
+            after = (net.next_state(block, part(first, f"blocks.{block}"), states[block]) for block in blocks)
+            found["lesion_reset"] = [rest(block + 1, h) for block, h in enumerate(after)]
         return found
 
     def losses_from(self, layer: int, h: Tensor, y: Tensor) -> Tensor:
@@ -277,8 +286,8 @@ class NetworkSubject(Subject):
         """What a training step on these samples hands to the optimiser, and the gradient of their mean loss."""
         if self._rule is None or self._local_loss is None:
             return None
-        net, how = self._net.in_training(), self._local_loss
         rule, noise = self._bound(y)
+        net, how = self._net.in_training().with_noise(noise), self._local_loss
         linears = rule.linears(net, self._state, noise)
         seen = trace(net, self._params, x, y, linears, with_input=True)
         plain = seen

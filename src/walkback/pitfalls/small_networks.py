@@ -107,6 +107,6 @@ def mean_loss_gradients(net: Network, params: Leaves, x: Tensor, y: Tensor, scal
     h = net.stem(part(params, "stem"), x).detach().requires_grad_()
     states = [h]
     for block in range(net.depth):
-        states.append(states[-1] + net.branch(part(params, f"blocks.{block}"), states[-1]))
+        states.append(net.next_state(block, part(params, f"blocks.{block}"), states[-1]))
     loss = scale * F.cross_entropy(net.head(part(params, "head"), states[-1]), y)
     return list(torch.autograd.grad(loss, states))

@@ -10,6 +10,7 @@ from typing import Any
 from walkback.judge.audit_table import AuditRow, AuditTable
 from walkback.judge.claim import Claim
 from walkback.judge.editions import CLAIMS_EDITION, Outcome
+from walkback.judge.statistics import NATS
 from walkback.report.cells import tidy
 
 MARKS: Mapping[Outcome, str] = {
@@ -48,11 +49,13 @@ def _head(row: AuditRow, protocol: str, marks: Mapping[Outcome, str], named: boo
 
 
 def facts_of(row: AuditRow) -> tuple[str, str, str]:
-    """Accuracy, what the trained blocks add, and the growth of a method."""
+    """Accuracy or loss, what the trained blocks add, and the growth of a method."""
     card = row.cards[0]
-    accuracies = card["claim"]["headline_acc"]
+    claim = card["claim"]
+    accuracies, losses = claim["headline_acc"], claim.get("losses")
     accuracy = f"{100 * fmean(accuracies):.1f} %" if accuracies else "accuracy not given"
-    return accuracy, _gain(card), _growth(row.cards)
+    loss = f"loss {fmean(losses['headline']):.3f}" if losses and losses["headline"] else ""
+    return loss or accuracy, _gain(card), _growth(row.cards)
 
 
 def _checks(cards: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
@@ -61,8 +64,8 @@ def _checks(cards: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, 
 
 def _gain(card: Mapping[str, Any]) -> str:
     (depth_utility,) = _checks([card], "D3")
-    value = depth_utility["value"]
-    return "no frozen baseline" if value is None else f"blocks add {value:+.1f} {depth_utility['unit']}"
+    value, unit = depth_utility["value"], depth_utility["unit"]
+    return "no frozen baseline" if value is None else f"blocks add {value:+.{3 if unit == NATS else 1}f} {unit}"
 
 
 def _growth(cards: Sequence[Mapping[str, Any]]) -> str:

@@ -21,7 +21,7 @@ from walkback.core.files import friendly_os_errors
 from walkback.core.settings import convert, hints_of, require_at_least
 from walkback.data.dataset import Dataset, DataSource
 from walkback.runs import store
-from walkback.runs.check_record import check_data, check_record
+from walkback.runs.check_record import check_data, check_record, refuse_changed_source
 from walkback.runs.checkpoints import check_checkpoint
 from walkback.runs.deadline import Deadline
 from walkback.runs.provenance import provenance
@@ -301,6 +301,8 @@ def _existing(resolved_runs: Sequence[ResolvedRun], options: TrainOptions) -> di
         path = options.out / resolved.name
         with friendly_os_errors(path, "open"):
             if not path.exists():
+                if options.resume:
+                    refuse_changed_source(options.out, resolved)
                 continue
         if not options.resume:
             raise InputError(f"{path} exists already. Add --resume to go on with it, or choose another --out.")
@@ -327,6 +329,9 @@ def _train_all(
         for checkpoint in run.checkpoints():
             check_checkpoint(run, checkpoint, resolved)
     groups = plan_runs(todo, options, runs, read_plan(options.out))
+    if options.driver != "single":
+        for net in dict.fromkeys(resolved.net for resolved in todo if resolved.net.alone):
+            listener.warned(f"The models of {net.found[0].partition(':')[0]} are trained one by one: {net.alone}.")
     with friendly_os_errors(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
     store_plan(options.out, groups)

@@ -49,6 +49,8 @@ class _Output(NamedTuple):
     """[logs, models]"""
     rates: tuple[Tensor, ...]
     """The learning rates of the networks, and last that of the rule's learned leaves."""
+    buffers: Leaves
+    """The networks' running statistics."""
 
 
 class Fleet(Driver):
@@ -124,12 +126,12 @@ class Fleet(Driver):
 
         self._spec = StepSpec.of(*resolved_runs)
         self._after_update = vmap(self._rule.after_update, in_dims=(0, 0, 0, None if self._rate_rows is None else 0))
-        self._models_per_chunk = 1 if self._net.kind == "maps" else None
+        self._models_per_chunk = 1 if any(len(shape) == 3 for shape in self._net.state_shapes) else None
         """Models per call in `apply`; cuDNN's grouped convolutions of several models are slow."""
         # One model at a time: evaluation batches are large.
         self._logits = vmap(self._net.forward, in_dims=(0, None), chunk_size=1)
         self._statistics = vmap(self._net.statistics, in_dims=(0, None), chunk_size=1)
-        self._calibration = Calibration(first, data, device) if self._net.buffers else None
+        self._calibration = Calibration(first, data, device) if self._net.is_calibrated else None
         self._calibrate = captured(self._set_statistics, device, stream)
         self._calibrated_at: int | None = None
         """The epoch at which the buffers were last computed."""
@@ -187,6 +189,8 @@ class Fleet(Driver):
             program = trace_program(self._all_models, inputs)
             self._program = optimise_graph(program, self._total) if self._device.type == "cuda" else program
         output = self._program(*inputs)
+        for name, value in output.buffers.items():
+            self._params[name].copy_(value)
         for rate, now in zip(self._rates, output.rates, strict=False):
             rate.copy_(now)
         before = {n: leaf.clone() for n, leaf in self._params.items()} if self._rule.updates_state() else {}
@@ -227,7 +231,8 @@ class Fleet(Driver):
         gradients = {name: output.gradients[name][:count] for name, count in self._trained.items()}
         factor = self._stacked_runs[0].schedule.factor(done, self._total, self.steps_per_epoch)
         rates = tuple(lr * factor for lr in (*self._lrs, self._rule.own_lr))
-        return _Output(gradients, output.own_gradients, torch.stack([*output.logs.values()]), rates)
+        logs = torch.stack([*output.logs.values()])
+        return _Output(gradients, output.own_gradients, logs, rates, output.buffers)
 
     def _capture(self) -> None:
         """Capture one step as a CUDA graph, and undo the warm-up steps that capture runs."""

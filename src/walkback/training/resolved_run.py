@@ -13,7 +13,7 @@ import torch
 from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
-from walkback.core.settings import Spec, build_settings, changed_settings, recorded_settings
+from walkback.core.settings import MODULE, Spec, build_settings, changed_settings, recorded_settings
 from walkback.core.tuning import TuningTable
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
@@ -24,6 +24,7 @@ from walkback.data.dataset import DataSource
 from walkback.data.feed import Augment
 from walkback.data.held_out import HeldOut, without_held_out
 from walkback.nets import ARCHS
+from walkback.nets.module_network import module_network
 from walkback.nets.network import Leaves, Network
 from walkback.training.optimisers import Optimiser, make_optimiser
 from walkback.training.schedules import Schedule, make_schedule
@@ -92,9 +93,11 @@ class ResolvedRun:
         return self._typed(self.rule.init(self.net, generator(self.config.seed, "feedback")))
 
     def noise(self, epoch: int, step: int) -> Leaves:
-        """The noise of one step, from the stream (seed, "noise", epoch, step)."""
+        """The noise of one step: the rule's from the stream (seed, "noise", epoch, step), the network's (dropout masks)
+        from (seed, "dropout", epoch, step), the same for every method."""
         draws = generator(self.config.seed, "noise", epoch, step)
-        return self._typed(self.rule.draw(self.net, self.config.batch, draws))
+        own = self.net.draw(self.config.batch, generator(self.config.seed, "dropout", epoch, step))
+        return self._typed(self.rule.draw(self.net, self.config.batch, draws) | own)
 
     def is_frozen(self, leaf: str) -> bool:
         """Whether this leaf is not trained: neither gradient nor weight decay changes it."""
@@ -168,7 +171,8 @@ class ResolvedRun:
             return {}
         found = {
             "exact": self._exact_oracle(),
-            "input": self._penalised_bp(site="input"),
+            # Where the states change shape, g_l does not fit the block's output.
+            **({"input": self._penalised_bp(site="input")} if self.net.has_one_shape else {}),
             "direction": self._with_credit("direction"),
         }
         return {kind: resolved for kind, resolved in found.items() if resolved.name != self.name}
@@ -204,7 +208,10 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
     source = _source(config.data, own_data)
     shape = {"input_shape": source.input_shape, "classes": source.classes}
     what = f"the architecture '{config.arch.name}'"
-    net: Network = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
+    if MODULE in config.arch.settings:
+        net: Network = module_network(config.arch, source.input_shape, source.classes)
+    else:
+        net = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
     rule, shared_options = _method(config.method)
     if net.per_token != source.per_token:
         kinds = {True: "a label for each token", False: "one label for each sample"}
@@ -215,6 +222,11 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
     reason = refusal(rule, net)
     if reason:
         raise InputError(f"The method '{config.method.name}' is not defined on '{config.arch.name}': {reason}.")
+    if shared_options.site == "input" and not net.has_one_shape:
+        raise InputError(
+            f"site=input trains a block by the credit of its input, and on '{config.arch.name}' the states change "
+            "their shape from block to block. Leave site out."
+        )
     if config.batch > source.train_size:
         raise InputError(
             f"batch is {config.batch}, but '{config.data.name}' has only {source.train_size} training samples. "
@@ -229,7 +241,7 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
     filled = replace(
         config,
         method=Spec(config.method.name, settings),
-        arch=Spec(config.arch.name, {k: v for k, v in recorded_settings(net).items() if k not in shape}),
+        arch=Spec(config.arch.name, net.settings),
         data=Spec(config.data.name, source.settings()),
         augment=augment,
         optimizer=_filled(config.optimizer, RunConfig.optimizer, make_optimiser),

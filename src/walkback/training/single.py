@@ -48,7 +48,7 @@ class Single(Driver):
         self._optimiser = LeafOptimiser(trained, resolved.config.weight_decay, optimiser=resolved.optimiser)
         self._own_optimiser = LeafOptimiser(learned, weight_decay=0.0) if learned else None
         self._total = resolved.config.epochs * self._feed.steps
-        self._calibrate = Calibration(resolved, data, device) if resolved.net.buffers else None
+        self._calibrate = Calibration(resolved, data, device) if resolved.net.is_calibrated else None
 
     def warm_up(self) -> None:
         """No-op: steps run eagerly."""
@@ -61,6 +61,8 @@ class Single(Driver):
             noise = {name: leaf.to(self._device) for name, leaf in self._resolved.noise(self.epoch, index).items()}
             with matmul_precision(self._resolved):
                 output = step(self._spec, self._params, self._state, self._knobs, x, y, noise)
+                for name, value in output.buffers.items():
+                    self._params[name].copy_(value)
                 self._update(output.gradients, output.own_gradients, self.epoch * self.steps_per_epoch + index)
             for name, value in output.logs.items():
                 totals[name] = totals.get(name, torch.zeros_like(value)) + value

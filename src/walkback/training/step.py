@@ -43,13 +43,15 @@ class StepOutput(NamedTuple):
     """Gradients of the rule's own loss with respect to its learned leaves."""
     logs: Leaves
     """0-d tensors, averaged over an epoch by the drivers."""
+    buffers: Leaves
+    """Running statistics of the network after this step."""
 
 
 def step(
     spec: StepSpec, params: Leaves, state: Leaves, knobs: Leaves, x: Tensor, y: Tensor, noise: Leaves
 ) -> StepOutput:
     """Gradients and logs of one model on one batch; `knobs` are its per-model numbers as 0-d tensors."""
-    net = spec.net.in_training()
+    net = spec.net.in_training().with_noise(noise)
     rule = spec.rule.bind(part(knobs, "rule"))
     linears = rule.linears(net, state, noise)
     seen = trace(net, params, x, y, linears, with_input=rule.through_blocks)
@@ -59,7 +61,9 @@ def step(
     own_gradients, own_logs = _own_gradients(net, rule, params, state, seen, noise)
     correct = (seen.logits.argmax(-1) == y).to(x.dtype).mean()
     logs = {"loss": seen.losses.mean(), "train_acc": correct} | logs | own_logs
-    return StepOutput(gradients, own_gradients, logs)
+    # torch's fused optimisers take a gradient for as contiguous as its leaf.
+    gradients = {name: gradient.contiguous() for name, gradient in gradients.items()}
+    return StepOutput(gradients, own_gradients, logs, net.moved_buffers(params, seen.moments))
 
 
 def _own_gradients(

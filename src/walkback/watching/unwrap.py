@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch.distributed as dist
 from torch import nn
 
-from walkback.measure.discovery import unwrap
+from walkback.nets.find_blocks import unwrap
 
 PATCHED = "_original_forward"
 """The attribute in which Accelerate keeps the original forward of a model that it patches to run under autocast."""

@@ -37,15 +37,16 @@ from walkback.judge.options import JudgeOptions
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.thresholds import DiagnosticThresholds
-from walkback.measure.block_calls import StepFn
 from walkback.measure.detector_readings import DetectorReading
-from walkback.measure.discovery import Blocks, subject_of
+from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import regroup
 from walkback.measure.module_subject import ModuleSubject
 from walkback.measure.options import CreditSource, MeasureOptions, Pool
 from walkback.measure.preconditions import require_module
 from walkback.measure.restore import measurement_mode
 from walkback.measure.snapshot import measure
+from walkback.nets.block_calls import StepFn
+from walkback.nets.find_blocks import Blocks
 from walkback.runs.provenance import provenance
 from walkback.watching.detectors import first_alarms, flags_of, parse_alarms, raised_in
 from walkback.watching.journal import Journal, WatchRow, alarm_names, first_alarms_text

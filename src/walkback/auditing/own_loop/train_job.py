@@ -21,8 +21,8 @@ from walkback.auditing.own_loop.state_arrays import state_to_arrays
 from walkback.core.content_hash import document_hash
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import write_atomic
-from walkback.measure.discovery import unwrap
 from walkback.measure.restore import random_state_restored
+from walkback.nets.find_blocks import unwrap
 from walkback.runs import store
 from walkback.runs.deadline import NO_DEADLINE, Deadline, TimeIsUpError
 from walkback.runs.provenance import describe_device, provenance

@@ -1,7 +1,7 @@
 """Sign-concordant feedback of batchwise random magnitude: the weights' current signs, magnitudes redrawn every step.
 
 Citation: Liao, Leibo and Poggio, 2016
-Feedback: per-Linear, |N| * sign(W) transposed, N from N(0, 1/fan_out) drawn each step; the skips transport exactly
+Feedback: per-layer, |N| * sign(W) transposed, N from N(0, 1/fan_out) drawn each step; the skips transport exactly
 State: none; the magnitudes are noise, one draw shared by all samples of a batch
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients; plus one random number for each block weight
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from torch import Generator, Tensor
 
 from walkback.credit.feedback import gaussian
-from walkback.credit.perlinear_rule import PerLinearRule, keys
+from walkback.credit.perlinear_rule import PerLinearRule, layer_feedback
 from walkback.credit.rule import SIGN_FEEDBACK
-from walkback.nets.network import Leaves, Network
+from walkback.nets.network import BlockLayer, Leaves, Network, transpose
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,10 @@ class BatchwiseSignFeedback(PerLinearRule):
     label = SIGN_FEEDBACK
 
     def draw(self, net: Network, batch: int, generator: Generator) -> Leaves:
-        return {
-            f"magnitude.{key}": gaussian((fan_in, fan_out), fan_out**-0.5, generator).abs()
-            for key, fan_in, fan_out in keys(net)
-        }
+        return layer_feedback(net, "magnitude", lambda shape, std: gaussian(shape, std, generator).abs())
 
-    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
-        return noise[f"magnitude.{key}"] * weight.sign().mT
+    def feedback(self, layer: BlockLayer, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        return noise[f"magnitude.{layer.key}"] * transpose(weight.sign())
 
 
 RULE = BatchwiseSignFeedback

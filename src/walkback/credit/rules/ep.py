@@ -66,8 +66,10 @@ class EquilibriumPropagation(CreditRule):
         require_at_least(self.steps, 1, "steps of ep")
 
     def refuses(self, net: Network) -> str | None:
+        if not net.has_one_shape:
+            return "the hidden states change their shape from block to block, and it relaxes states of one shape"
         if net.in_training() is not net:
-            return "in training its norms use the statistics of the batch, so the samples have no energies of their own"
+            return "in training it uses the statistics of the batch or dropout, so a sample has no energy of its own"
         states = net.depth + 1
         if self.sweep == "simultaneous" and self.steps < states:
             return (
@@ -159,7 +161,7 @@ class _Energy:
         self._blocks = [leaves(f"blocks.{index}") for index in range(net.depth)]
         states = [state.to(dtype) for state in trace.states]
         # The trace's states are the free phase; the branches are recomputed in this precision.
-        branches = [net.branch(block, h) for block, h in zip(self._blocks, states[:-1], strict=True)]
+        branches = [net.residual(index, block, states[index]) for index, block in enumerate(self._blocks)]
         self._states = torch.stack([_twice(h) for h in states])
         self._branches = torch.stack([_twice(f) for f in branches])
         self._target = _twice(trace.target.to(dtype))
@@ -175,7 +177,7 @@ class _Energy:
         states = self._states + moves
         branches, pullbacks = [], []
         for index, block in enumerate(self._blocks):
-            branch, back = vjp(self._branch(block), states[index])[:2]
+            branch, back = vjp(self._branch(index, block), states[index])[:2]
             branches.append(branch)
             pullbacks.append(_one_input_pullback(back))
         # As differences from the free phase: differences of whole states would cancel to rounding errors.
@@ -185,8 +187,8 @@ class _Energy:
         value = self.beta * sample_losses(logits, self._target) + _squares(errors).sum(0) / 2
         return _Point(moves, errors, value, _per_sample(self.beta, slope) * slope, pullbacks)
 
-    def _branch(self, block: Leaves) -> Callable[[Tensor], Tensor]:
-        return lambda h: self._net.branch(block, h)
+    def _branch(self, index: int, block: Leaves) -> Callable[[Tensor], Tensor]:
+        return lambda h: self._net.residual(index, block, h)
 
 
 def _logs(trace: Trace, credits: Credits, slopes: Tensor) -> Logs:

@@ -1,26 +1,29 @@
-"""Feedback alignment: credit sent down block by block through fixed random matrices.
+"""Feedback alignment at block boundaries: credit sent down block by block through fixed random matrices.
 
 Citation: Lillicrap, Cownden, Tweed and Akerman, 2016
 Feedback: block-level, the skip is not used: a_l = B_l a_{l+1}, B_l of size d x d from N(0, 1/d) times b_scale
 Tokens: B_l acts at each token, so with a cls head patches and their stem get no credit; broadcast spreads it
-Maps: B_l mixes the channels at each position
+Maps: B_l mixes the channels at each position; where a block shrinks the map, positions share the credit above them
 State: B_0..B_{L-1}
 Exact: top layer
 Cost: bp's forward pass and weight gradients without the input pullback; one d x d product a layer
+
+This is the FA of the audited papers; the field's, with feedback in every Linear and convolution, is `fa_layers`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from torch import Generator
 
 from walkback.core.settings import omitted_at_default
-from walkback.credit.feedback import RandomFeedback, mix, refuses_tokens
+from walkback.credit.feedback import RandomFeedback, refuses_tokens, send_down
 from walkback.credit.rule import EXACT, UNRELATED, Credits, Label, Logs
 from walkback.credit.trace import Trace
-from walkback.nets.network import Leaves, Network
+from walkback.nets.network import Leaves, Network, features_of
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,12 @@ class FeedbackAlignment(RandomFeedback):
         return refuses_tokens(net, self.credit_tokens, usual="own")
 
     def init(self, net: Network, generator: Generator) -> Leaves:
-        d = net.features
-        return {f"B.{layer}": self.matrix((d, d), d**-0.5, generator) for layer in range(net.depth)}
+        widths = [features_of(shape) for shape in net.state_shapes]
+        pairs = enumerate(pairwise(widths))
+        return {f"B.{layer}": self.matrix((below, above), above**-0.5, generator) for layer, (below, above) in pairs}
 
     def untrained(self, net: Network) -> tuple[str, ...]:
-        return net.patch_leaves if self.credit_tokens == "own" else ()
+        return net.patch_leaves if self.credit_tokens == "own" and net.head_reads_cls else ()
 
     def labels(self, depth: int) -> tuple[Label, ...]:
         return (*(UNRELATED,) * depth, EXACT)
@@ -49,7 +53,7 @@ class FeedbackAlignment(RandomFeedback):
             sent = sent.mean(1, keepdim=True).expand_as(sent)
         credits = [trace.top]
         for layer in reversed(range(net.depth)):
-            sent = mix(state[f"B.{layer}"], sent, net.kind)
+            sent = send_down(state[f"B.{layer}"], sent, net.state_shapes[layer + 1], net.state_shapes[layer])
             credits.append(sent)
         return tuple(reversed(credits)), {}
 

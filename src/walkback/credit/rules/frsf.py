@@ -1,8 +1,8 @@
 """Sign-concordant feedback of fixed random magnitude: the weights' current signs, magnitudes drawn once.
 
 Citation: Liao, Leibo and Poggio, 2016
-Feedback: per-Linear, |B| * sign(W) transposed, B from N(0, 1/fan_out) times b_scale; the skips transport exactly
-State: |B| of every Linear inside a block
+Feedback: per-layer, |B| * sign(W) transposed, B from N(0, 1/fan_out) times b_scale; the skips transport exactly
+State: |B| of every Linear and convolution inside a block
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients; plus sign and product of each block weight
 
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from torch import Generator, Tensor
 
 from walkback.credit.feedback import RandomFeedback
-from walkback.credit.perlinear_rule import PerLinearRule, keys
+from walkback.credit.perlinear_rule import PerLinearRule, layer_feedback
 from walkback.credit.rule import SIGN_FEEDBACK
-from walkback.nets.network import Leaves, Network
+from walkback.nets.network import BlockLayer, Leaves, Network, transpose
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,10 @@ class FixedSignFeedback(RandomFeedback, PerLinearRule):
     fresh_is_null = False  # Fresh magnitudes still use the signs of the weights.
 
     def init(self, net: Network, generator: Generator) -> Leaves:
-        return {
-            f"magnitude.{key}": self.matrix((fan_in, fan_out), fan_out**-0.5, generator).abs()
-            for key, fan_in, fan_out in keys(net)
-        }
+        return layer_feedback(net, "magnitude", lambda shape, std: self.matrix(shape, std, generator).abs())
 
-    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
-        return state[f"magnitude.{key}"] * weight.sign().mT
+    def feedback(self, layer: BlockLayer, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        return state[f"magnitude.{layer.key}"] * transpose(weight.sign())
 
 
 RULE = FixedSignFeedback

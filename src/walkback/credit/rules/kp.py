@@ -1,8 +1,8 @@
 """Kolen-Pollack: feedback matrices that get the same increments and decay as the forward weights.
 
 Citation: Kolen and Pollack, 1994; Akrout, Wilson, Humphreys, Lillicrap and Tweed, 2019
-Feedback: per-Linear, B from N(0, 1/fan_out) times b_scale, then following W transposed; the skips transport exactly
-State: B of every Linear inside a block
+Feedback: per-layer, B from N(0, 1/fan_out) times b_scale, then following W transposed; the skips transport exactly
+State: B of every Linear and convolution inside a block
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients; plus a copy of the weights and one update of B
 
@@ -19,26 +19,30 @@ import torch
 from torch import Generator, Tensor
 
 from walkback.credit.feedback import RandomFeedback
-from walkback.credit.perlinear_rule import PerLinearRule, keys
-from walkback.nets.network import Leaves, Network
+from walkback.credit.perlinear_rule import PerLinearRule, layer_feedback
+from walkback.nets.network import BlockLayer, Leaves, Network, transpose
 
 
 @dataclass(frozen=True)
 class KolenPollack(RandomFeedback, PerLinearRule):
     def init(self, net: Network, generator: Generator) -> Leaves:
-        return {
-            f"B.{key}": self.matrix((fan_in, fan_out), fan_out**-0.5, generator) for key, fan_in, fan_out in keys(net)
-        }
+        return layer_feedback(net, "B", lambda shape, std: self.matrix(shape, std, generator))
 
-    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
-        return state[f"B.{key}"]
+    def feedback(self, layer: BlockLayer, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        return state[f"B.{layer.key}"]
 
     def after_update(self, state: Leaves, before: Leaves, after: Leaves, decay: Tensor) -> Leaves:
         def followed(name: str, feedback: Tensor) -> Tensor:
-            weight = name.replace("B.", "blocks.", 1) + ".weight"
-            return follow(feedback, before[weight].mT, after[weight].mT, decay)
+            was, is_now = (transpose(_weight(leaves, name)) for leaves in (before, after))
+            return follow(feedback, was, is_now, decay)
 
         return {name: followed(name, feedback) for name, feedback in state.items()}
+
+
+def _weight(leaves: Leaves, name: str) -> Tensor:
+    """The weight that the feedback `B.<block>.<name>` follows."""
+    leaf = name.replace("B.", "blocks.", 1)
+    return leaves[f"{leaf}.weight"] if f"{leaf}.weight" in leaves else leaves[leaf]
 
 
 def follow(feedback: Tensor, before: Tensor, after: Tensor, decay: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from walkback.core.settings import require_above
 from walkback.credit.rule import EXACT, LEARNED, UNRELATED, CreditRule, Credits, Label, Logs
 from walkback.credit.trace import Trace, softmax_error
 from walkback.nets import layers
-from walkback.nets.network import Leaves, Network, named
+from walkback.nets.network import Leaves, Network, features_of, kind_of, named
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class LocalHeads(CreditRule):
     def init(self, net: Network, generator: Generator) -> Leaves:
         heads: Leaves = {}
         for layer in range(net.depth):
-            heads |= named(layers.linear(net.features, net.classes, generator), f"{LEARNED}{layer}")
+            width = features_of(net.state_shapes[layer])
+            heads |= named(layers.linear(width, net.classes, generator), f"{LEARNED}{layer}")
         return heads
 
     def labels(self, depth: int) -> tuple[Label, ...]:
@@ -54,38 +55,39 @@ class LocalHeads(CreditRule):
     def credit(self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves) -> tuple[Credits, Logs]:
         credits = []
         for layer in range(net.depth):
-            error = softmax_error(_logits(net, state, trace, layer), trace.target)
-            credits.append(_unpool(net, error @ state[f"{LEARNED}{layer}.weight"]))
+            error = softmax_error(_logits(state, trace, layer), trace.target)
+            credits.append(_unpool(net.state_shapes[layer], error @ state[f"{LEARNED}{layer}.weight"]))
         return (*credits, trace.top), {}
 
     def own_loss(
         self, net: Network, params: Leaves, state: Leaves, trace: Trace, noise: Leaves
     ) -> tuple[Tensor, Logs] | None:
-        losses = [F.cross_entropy(_logits(net, state, trace, layer), trace.y) for layer in range(net.depth)]
+        losses = [F.cross_entropy(_logits(state, trace, layer), trace.y) for layer in range(net.depth)]
         total = torch.stack(losses).sum()
         return total, {"aux_loss": total / net.depth}
 
 
-def _logits(net: Network, state: Leaves, trace: Trace, layer: int) -> Tensor:
+def _logits(state: Leaves, trace: Trace, layer: int) -> Tensor:
     """The logits [n, classes] of the auxiliary classifier of h_layer."""
-    pooled = _pool(net, trace.states[layer])
+    pooled = _pool(trace.states[layer])
     return F.linear(pooled, state[f"{LEARNED}{layer}.weight"], state[f"{LEARNED}{layer}.bias"])
 
 
-def _pool(net: Network, h: Tensor) -> Tensor:
+def _pool(h: Tensor) -> Tensor:
     """[n, features]: the mean over tokens or positions; vectors are returned unchanged."""
-    if net.kind == "maps":
+    kind = kind_of(tuple(h.shape[1:]))
+    if kind == "maps":
         return h.mean((-2, -1))
-    return h.mean(-2) if net.kind == "tokens" else h
+    return h.mean(-2) if kind == "tokens" else h
 
 
-def _unpool(net: Network, gradient: Tensor) -> Tensor:
-    """The backward pass of `_pool`: each token or position gets an equal share of the gradient."""
-    if net.kind == "maps":
-        height, width = net.state_shape[1:]
+def _unpool(shape: tuple[int, ...], gradient: Tensor) -> Tensor:
+    """The backward pass of `_pool` to a state of this shape: each token or position gets an equal share."""
+    if kind_of(shape) == "maps":
+        height, width = shape[1:]
         return (gradient / (height * width))[:, :, None, None].expand(-1, -1, height, width)
-    if net.kind == "tokens":
-        tokens = net.state_shape[0]
+    if kind_of(shape) == "tokens":
+        tokens = shape[0]
         return (gradient / tokens)[:, None].expand(-1, tokens, -1)
     return gradient
 

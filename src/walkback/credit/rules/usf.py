@@ -1,7 +1,7 @@
 """Uniform sign-concordant feedback: the backward pass uses only the signs of the weights.
 
 Citation: Liao, Leibo and Poggio, 2016
-Feedback: per-Linear, B = sign(W) transposed / sqrt(fan_out); the identity skips transport exactly
+Feedback: per-layer, B = sign(W) transposed / sqrt(fan_out); the identity skips transport exactly
 State: none
 Exact: top layer
 Cost: bp's forward pass, input pullback and weight gradients; plus the sign of each block weight, every step
@@ -20,16 +20,15 @@ from torch import Tensor
 
 from walkback.credit.perlinear_rule import PerLinearRule
 from walkback.credit.rule import SIGN_FEEDBACK
-from walkback.nets.network import Leaves
+from walkback.nets.network import BlockLayer, Leaves, transpose
 
 
 @dataclass(frozen=True)
 class UniformSignFeedback(PerLinearRule):
     label = SIGN_FEEDBACK
 
-    def feedback(self, key: str, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
-        fan_out = weight.shape[0]
-        return weight.sign().mT / math.sqrt(fan_out)
+    def feedback(self, layer: BlockLayer, weight: Tensor, state: Leaves, noise: Leaves) -> Tensor:
+        return transpose(weight.sign()) / math.sqrt(layer.fan_out)
 
 
 RULE = UniformSignFeedback

@@ -16,6 +16,7 @@ _WORDS: Mapping[Outcome, str] = {
     "trustworthy": "passes",
     "walked_back": "walked back",
     "inconclusive": "not decidable",
+    "cannot_be_judged": "cannot be judged",
 }
 STRATEGY_GROUPS = {
     "three": tuple(name for name in STRATEGIES if name.startswith("S")),

@@ -139,25 +139,25 @@ def _convolution_work(matmul: MatmulShape, models: int, device: torch.device) ->
     *maps, kernel = (each.shape for each in matmul.operands)
     tensors = [torch.randn(s[0], models * s[1], *s[2:], dtype=matmul.dtype, device=device) for s in maps]
     weight = torch.randn(models * kernel[0], *kernel[1:], dtype=matmul.dtype, device=device)
-    stride, padding = [matmul.stride] * 2, [matmul.padding] * 2
+    how, groups = matmul.how[:-1], models * matmul.how[-1]
     if matmul.kind == "convolution":
-        return lambda: torch.convolution(tensors[0], weight, None, stride, padding, [1, 1], False, [0, 0], models)
+        return lambda: torch.ops.aten.convolution(tensors[0], weight, None, *how, groups)
     wanted = [*matmul.wanted, False]
     backward = torch.ops.aten.convolution_backward
-    return lambda: backward(*tensors, weight, None, stride, padding, [1, 1], False, [0, 0], models, wanted)
+    return lambda: backward(*tensors, weight, None, *how, groups, wanted)
 
 
 def _as_winograd(matmul: MatmulShape) -> bool:
     """Whether a compiled step computes this convolution or its backward pass by Winograd's 16 matmuls."""
-    is_3x3 = matmul.kind != "matmul" and matmul.operands[-1].shape[-2:] == (3, 3)
-    return is_3x3 and matmul.stride == matmul.padding == 1
+    is_3x3 = matmul.kind != "matmul" and matmul.operands[-1].shape[2:] == (3, 3)
+    return is_3x3 and matmul.how == ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
 
 
 def _convolution_flops(matmul: MatmulShape) -> int:
     """FLOP count of a convolution or its backward pass by the direct algorithm, for one model."""
-    batch, _, height, width = matmul.operands[0].shape
+    batch, _, *places = matmul.operands[0].shape
     passes = 1 if matmul.kind == "convolution" else sum(matmul.wanted)
-    return passes * 2 * math.prod(matmul.operands[-1].shape) * batch * height * width
+    return passes * 2 * math.prod(matmul.operands[-1].shape) * batch * math.prod(places)
 
 
 def _winograd_matmuls(matmul: MatmulShape, models: int) -> list[MatmulShape]:

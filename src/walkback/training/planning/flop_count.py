@@ -6,6 +6,7 @@ The step is run on torch's meta device, which does no arithmetic.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from walkback.core.errors import InputError
+from walkback.core.settings import MODULE
 from walkback.nets.network import Leaves
 from walkback.training.gpu.graph_program import trace_program
 from walkback.training.resolved_run import ResolvedRun
@@ -43,8 +45,8 @@ class MatmulShape:
     kind: str
     """`matmul`, `convolution` or `convolution_backward`."""
     operands: tuple[TensorLayout, ...]
-    stride: int = 1
-    padding: int = 0
+    how: tuple[Any, ...] = ()
+    """For convolutions: stride, padding, dilation, transposed, output padding and groups."""
     dtype: torch.dtype = torch.float32
     wanted: tuple[bool, ...] = ()
     """For `convolution_backward`: whether the input's and the kernel's gradients are computed."""
@@ -74,16 +76,27 @@ class StepCost:
 def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost:
     """Count one step of one model; with `frozen_apart` without the gradients of its frozen leaves, as in a fleet whose
     models all have them frozen."""
+    if resolved.net.alone:  # Where its code goes depends on its numbers, which the meta device does not have.
+        return _count_on(resolved, "cpu", frozen_apart=False)
+    try:
+        return _count_on(resolved, "meta", frozen_apart=frozen_apart)
+    except (RuntimeError, NotImplementedError):
+        if MODULE not in resolved.config.arch.settings:
+            raise
+        return _count_on(resolved, "cpu", frozen_apart=False)  # A module may hold tensors that are no buffers.
+
+
+def _count_on(resolved: ResolvedRun, device: str, *, frozen_apart: bool) -> StepCost:
     try:
         shapes = resolved.params()
-        state, noise = _meta(resolved.state()), _meta(resolved.noise(0, 0))
+        state, noise = _on(resolved.state(), device), _on(resolved.noise(0, 0), device)
     except (RuntimeError, MemoryError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"The model '{resolved.name}' cannot be made: {reason}. Use smaller sizes.") from error
-    params = _meta(shapes)
-    knobs = {name: torch.empty((), dtype=resolved.dtype, device="meta") for name in resolved.knobs()}
-    x = torch.empty((resolved.config.batch, *resolved.net.input_shape), dtype=resolved.dtype, device="meta")
-    y = torch.empty((resolved.config.batch, *resolved.net.label_shape), dtype=torch.int64, device="meta")
+    params = _on(shapes, device)
+    knobs = {name: torch.zeros((), dtype=resolved.dtype, device=device) for name in resolved.knobs()}
+    x = torch.zeros((resolved.config.batch, *resolved.net.input_shape), dtype=resolved.dtype, device=device)
+    y = torch.zeros((resolved.config.batch, *resolved.net.label_shape), dtype=torch.int64, device=device)
     spec = StepSpec.of(resolved)
 
     def work(*inputs: Any) -> tuple[Leaves, Leaves, Leaves]:
@@ -106,8 +119,8 @@ def count_step(resolved: ResolvedRun, *, frozen_apart: bool = False) -> StepCost
     )
 
 
-def _meta(leaves: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: leaf.to("meta") for name, leaf in leaves.items()}
+def _on(leaves: Leaves, device: str) -> Leaves:
+    return {name: leaf.to(device) for name, leaf in leaves.items()}
 
 
 class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -133,12 +146,17 @@ class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _matmul_shape(func: Any, args: Any) -> MatmulShape:
     if func is _aten.convolution.default:
-        x, weight, _, stride, padding = args[:5]
-        return MatmulShape("convolution", (TensorLayout.of(x), TensorLayout.of(weight)), stride[0], padding[0], x.dtype)
+        x, weight = args[:2]
+        return MatmulShape("convolution", (TensorLayout.of(x), TensorLayout.of(weight)), _how(args[3:9]), x.dtype)
     if func is _aten.convolution_backward.default:
-        credit, x, weight, _, stride, padding = args[:6]
+        credit, x, weight = args[:3]
         layouts = (TensorLayout.of(credit), TensorLayout.of(x), TensorLayout.of(weight))
-        return MatmulShape("convolution_backward", layouts, stride[0], padding[0], x.dtype, tuple(args[-1][:2]))
+        return MatmulShape("convolution_backward", layouts, _how(args[4:10]), x.dtype, tuple(args[-1][:2]))
     # The first tensor of `addmm` and `baddbmm` is the summand.
     left, right = [each for each in args if isinstance(each, Tensor)][-2:]
     return MatmulShape("matmul", (TensorLayout.of(left), TensorLayout.of(right)), dtype=left.dtype)
+
+
+def _how(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """A convolution's arguments after the bias, as tuples."""
+    return tuple(tuple(each) if isinstance(each, list | tuple) else each for each in arguments)

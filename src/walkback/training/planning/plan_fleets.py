@@ -53,7 +53,6 @@ def plan_fleets(
     processes that train there.
     """
     cost_model = CostModel.of(device) if predict and resolved_runs else None
-    single = driver == "single"
     costs: dict[Hashable, StepCost] = {}
     fleet_members: dict[tuple[Hashable, Hashable, bool], list[ResolvedRun]] = {}
     for resolved, key in zip(resolved_runs, keys, strict=True):
@@ -65,6 +64,7 @@ def plan_fleets(
     concurrent: dict[Hashable, list[FleetGroup]] = {}
     for (fleet_key, key, separate), members in fleet_members.items():
         cost = count_step(members[0], frozen_apart=True) if separate else costs[fleet_key]
+        single = driver == "single" or bool(members[0].net.alone)
         most = 1 if single else max(1, memory // _memory(cost, 1))
         for chunk in _even_chunks(members, most):
             group = _group(chunk, cost, cost_model, "single" if single else "fleet")

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from walkback.core.errors import InputError
-from walkback.measure.inputs import tensor_leaves
-from walkback.measure.tape import Tape
+from walkback.nets.tensor_trees import tensor_leaves
 
 StepFn = Callable[[nn.Module, Any], Tensor]
 """Gives the losses of a batch: one for each sample, or one for each token [samples, tokens]."""
@@ -37,13 +36,15 @@ def version_of(tensor: Tensor) -> int:
 
 
 @contextmanager
-def record_calls(model: nn.Module, blocks: Sequence[str], tape: Tape | None = None) -> Iterator[list[Call]]:
-    """Record every call of the named blocks, in order; the hooks are removed on exit."""
+def record_calls(
+    model: nn.Module, blocks: Sequence[str], number: Callable[[Tensor], int] = lambda tensor: -1
+) -> Iterator[list[Call]]:
+    """Record every call of the named blocks, in order; the hooks are removed on exit.
+
+    `number` gives a tensor's number on the tape, where the pass is recorded on one.
+    """
     calls: list[Call] = []
     pending: list[tuple[Tensor, int, int]] = []
-
-    def number(tensor: Tensor) -> int:
-        return -1 if tape is None else tape.number(tensor)
 
     handles = []
     for name in blocks:
@@ -72,14 +73,14 @@ def record_calls(model: nn.Module, blocks: Sequence[str], tape: Tape | None = No
 
 
 @contextmanager
-def record_logits(model: nn.Module, tape: Tape) -> Iterator[list[tuple[Tensor, int]]]:
+def record_logits(model: nn.Module, number: Callable[[Tensor], int]) -> Iterator[list[tuple[Tensor, int]]]:
     """Record the logits that the model returns, if it does, with their numbers on the tape."""
     found: list[tuple[Tensor, int]] = []
 
     def leave(_module: nn.Module, _args: Any, output: Any) -> None:
         with suppress(InputError):
             logits = logits_of(output)
-            found.append((logits, tape.number(logits)))
+            found.append((logits, number(logits)))
 
     handle = model.register_forward_hook(leave)
     try:
