@@ -358,7 +358,6 @@ class TestReport:
         assert "gradient with the wrong sign (prototypes)" not in depth
         assert cells(report, "alignment", "aligned")["KP (prototypes)"] == "not counted"
         assert report.runs == ()
-        assert holds(report, "true-alignment-walked-back-by-updates") is None
 
     def test_errors_are_counted(self, tmp_path):
         wrong = {
@@ -373,7 +372,6 @@ class TestReport:
         assert cells(report, "rates", "true, walked back")["alignment, 1 seed"].startswith("6 of ")
         assert cells(report, "rates", "true, walked back")["depth, 1 seed"].startswith("1 of ")
         assert cells(report, "alignment", "decided by, 1 seed")["BP (prototypes)"] == "update 6"
-        assert holds(report, "true-alignment-walked-back-by-updates") is True
         assert holds(report, "alignment-false-rarely-passes") is False
         assert holds(report, "depth-false-rarely-passes") is not False
 

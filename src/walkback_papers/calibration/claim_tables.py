@@ -103,7 +103,7 @@ def alignment_table(methods: Sequence[KnownMethod], places: Sequence[str], seeds
             Cell(method.label),
             Cell(_truth_text(method.truth("alignment"))),
             *map(Cell, table_texts(method, "alignment")),
-            Cell(counts_text(method.rows(1))),
+            Cell(_counts_text(method.rows(1))),
         )
         for method in methods
         if not method.two_modes
@@ -116,5 +116,5 @@ def alignment_table(methods: Sequence[KnownMethod], places: Sequence[str], seeds
     return Table("alignment", "Alignment claims by method", heads, rows, f"{_seed_words(places, seeds)} {note}")
 
 
-def counts_text(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.most_common())

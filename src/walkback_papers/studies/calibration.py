@@ -6,7 +6,6 @@ Claim: a claim that is true is rarely walked back, a claim that is false rarely 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,7 +20,7 @@ from walkback.runs.train_runs import TrainOptions
 from walkback.training.resolved_run import resolve
 from walkback_papers import coverage
 from walkback_papers.calibration import audited_methods, own_loop, own_methods
-from walkback_papers.calibration.claim_tables import alignment_table, counts_text, depth_table, rates_table, seeds_text
+from walkback_papers.calibration.claim_tables import alignment_table, depth_table, rates_table, seeds_text
 from walkback_papers.calibration.coverage_tables import coverage_summary_table, coverage_table, coverage_text
 from walkback_papers.calibration.own_loop import OwnTask
 from walkback_papers.calibration.rates import (
@@ -219,7 +218,7 @@ def _findings(methods: Sequence[KnownMethod], covered: Sequence[CoverageRow]) ->
     for claim in CLAIM_NAMES:
         found.append(_rare(methods, claim, True))
         found.append(_rare(methods, claim, False))
-    return [*found, _updates(methods)]
+    return found
 
 
 def _rare(methods: Sequence[KnownMethod], claim: ClaimName, truth: bool) -> Finding:
@@ -237,21 +236,6 @@ def _rare(methods: Sequence[KnownMethod], claim: ClaimName, truth: bool) -> Find
         f"{words} in fewer than {100 * _RARE:g}% of the groups.",
         all_true(found.is_below(_RARE) for found in rates.values()),
         f"{'; '.join(f'{seeds_text(n)}: {found.text}' for n, found in rates.items())}.",
-    )
-
-
-def _updates(methods: Sequence[KnownMethod]) -> Finding:
-    """Which rows of the table walk a true alignment back."""
-    rows: Counter[str] = Counter()
-    for method in (method for method in methods if method.truth("alignment")):
-        for verdict, answer in zip(method.groups(1), method.answers("alignment", 1), strict=True):
-            rows[verdict.alignment.row] += answer == WALKED_BACK
-    wrong = +rows
-    return Finding(
-        "true-alignment-walked-back-by-updates",
-        "Where a true alignment of one seed is walked back, it is for a block's update.",
-        set(wrong) == {"update"} if wrong else None,
-        f"Rows that walk it back: {counts_text(wrong) or 'none'}.",
     )
 
 
