@@ -158,11 +158,11 @@ def audit(
 
     The first argument is your own training function (see below), or the methods of walkback to train (also `methods=`).
     For the latter it takes what `train` takes (`blocks` too), and how to judge: `thresholds`, the deciding edition
-    `protocol`, the deciding frozen baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment is shown and
-    decides nothing. `oracle` says which oracle controls are trained too: the method with exact credit (`exact`), also
-    with exact credit at the input and with the exact direction (`all`), or none. `tune` chooses the learning rate of
-    every method, baseline and oracle, as in `train`. The runs, a card for each and an overview of all (`audit.html`)
-    are below `out`.
+    `protocol`, the deciding frozen baseline `null`, and what is claimed: with `claims=["depth"]` a measured alignment
+    is shown and decides nothing. `oracle` says which oracle controls are trained too: the method with exact credit
+    (`exact`), also with exact credit at the input and with the exact direction (`all`), or none. `tune` chooses the
+    learning rate of every method, baseline and oracle, as in `train`. The runs, a card for each and an overview of all
+    (`audit.html`) are below `out`.
 
     Your own function gets a `Job` (method, seed, frozen, credit) and returns `Trained`; it is called for each method
     and seed, for their frozen baselines, for backprop (`"bp"`) and its frozen baseline, and with `oracle=True` with

@@ -12,13 +12,16 @@ import pytest
 from walkback.cli.main import main
 from walkback.report.study_pages import STUDY_FILE
 from walkback_papers import run_studies
+from walkback_papers.experiments import EXPERIMENTS
 from walkback_papers.scale import PAPER
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "paper"
-PAGES = [ROOT / "README.md", ROOT / "docs" / "findings.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "findings.md", ROOT / "docs" / "calibration.md"]
 STUDY_NAMES = sorted(path.parent.name for path in RESULTS.glob(f"*/{STUDY_FILE}"))
 QUICK = ["primary-audit"]
+PERFORMED = ["calibration"]
+"""Studies whose results are those of experiments, not of runs."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +56,21 @@ def nearly(value):
 
 def render(names: list[str], out: Path) -> None:
     (out / "runs").symlink_to(RESULTS / "runs")
+    for name in names:
+        if (RESULTS / name / EXPERIMENTS).is_dir():
+            shutil.copytree(RESULTS / name / EXPERIMENTS, out / name / EXPERIMENTS)
     assert main(["study", *names, "--scale", "paper", "--out", str(out), "--render", "--quiet"]) == 0
 
 
 def test_rendering_a_study_gives_the_committed_bytes(tmp_path):
     render(QUICK, tmp_path)
     for name in QUICK:
+        assert differing(RESULTS / name, tmp_path / name) == []
+
+
+def test_rendering_a_study_of_experiments_gives_the_committed_bytes(tmp_path):
+    render(PERFORMED, tmp_path)
+    for name in PERFORMED:
         assert differing(RESULTS / name, tmp_path / name) == []
 
 

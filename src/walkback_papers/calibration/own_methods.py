@@ -18,11 +18,11 @@ EXACT_CREDIT = {"credit": "backward"}
 """The backward pass of plain PyTorch: exact at every layer."""
 OWN_SHARE = 0.7
 """What the lying backward pass has of the weights in the healthy case: the cosine of its matrices with them."""
-COSINES = (0.5, 0.1)
+TURNED_COSINES = (0.5, 0.1)
 """Cosines of credits that are aligned by construction."""
 
 BACKPROP, RESET = "own loop: backprop", "own loop: blocks reset after training"
-DEPTH_METHODS = (
+OWN_DEPTH_METHODS = (
     BACKPROP,
     "own loop: sign of the blocks' gradient flipped",
     "own loop: feedback redrawn every step",
@@ -89,7 +89,7 @@ def _trained(t: _Trainings) -> dict[str, SeedResult]:
         t.result(own_loop.with_exploded_stream(t.backprop), EXACT_CREDIT),
         t.result(own_loop.with_constant_predictions(t.backprop), EXACT_CREDIT),
     )
-    return dict(zip(DEPTH_METHODS, results, strict=True))
+    return dict(zip(OWN_DEPTH_METHODS, results, strict=True))
 
 
 def _with_known_credit(t: _Trainings) -> dict[str, SeedResult]:
@@ -97,7 +97,8 @@ def _with_known_credit(t: _Trainings) -> dict[str, SeedResult]:
     seed, model = t.seed, t.backprop
     deepest, states = len(model.blocks), set(range(len(model.blocks)))
     credits: dict[str, Any] = {
-        f"gradient turned to cosine {cosine:g}": known_credits.gradient_at_cosine(cosine, seed) for cosine in COSINES
+        f"gradient turned to cosine {cosine:g}": known_credits.gradient_at_cosine(cosine, seed)
+        for cosine in TURNED_COSINES
     }
     credits |= {
         "gradient with the wrong sign": known_credits.against_gradient,
@@ -111,19 +112,19 @@ def _with_known_credit(t: _Trainings) -> dict[str, SeedResult]:
     top_exact = known_credits.noise_at(states, 1.0, seed)
     results["noise, the deepest state exact"] = t.result(model, {"credit": top_exact, "exact": [deepest]})
     related, unrelated = (own_loop.with_feedback(model, seed, share) for share in (OWN_SHARE, 0.0))
-    results[RELATED] = t.result(related, {})
-    results[UNRELATED] = t.result(unrelated, {})
+    results[RELATED_FEEDBACK] = t.result(related, {})
+    results[UNRELATED_FEEDBACK] = t.result(unrelated, {})
     return results
 
 
-RELATED = f"lying backward pass, matrices at cosine {OWN_SHARE:g} to the weights"
-UNRELATED = "lying backward pass, matrices unrelated to the weights"
+RELATED_FEEDBACK = f"lying backward pass, matrices at cosine {OWN_SHARE:g} to the weights"
+UNRELATED_FEEDBACK = "lying backward pass, matrices unrelated to the weights"
 
 ALIGNED: Mapping[str, bool] = {
-    **{name: name not in DEPTH_METHODS[1:3] for name in DEPTH_METHODS},
-    **{f"gradient turned to cosine {cosine:g}": True for cosine in COSINES},
-    RELATED: True,
-    UNRELATED: False,
+    **{name: name not in OWN_DEPTH_METHODS[1:3] for name in OWN_DEPTH_METHODS},
+    **{f"gradient turned to cosine {cosine:g}": True for cosine in TURNED_COSINES},
+    RELATED_FEEDBACK: True,
+    UNRELATED_FEEDBACK: False,
     "gradient with the wrong sign": False,
     "another sample's gradient": False,
     "noise in block 0, cosine 0.5 elsewhere": False,

@@ -6,7 +6,6 @@ Claim: a claim that is true is rarely walked back, a claim that is false rarely 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,27 +15,25 @@ import numpy as np
 
 from walkback.core.configuration import RunConfig, grid
 from walkback.core.random_streams import stream_seed
-from walkback.report.cells import Cell
-from walkback.report.study_report import Finding, StudyReport, Table
+from walkback.report.study_report import Finding, StudyReport
 from walkback.runs.train_runs import TrainOptions
 from walkback.training.resolved_run import resolve
 from walkback_papers import coverage
 from walkback_papers.calibration import audited_methods, own_loop, own_methods
+from walkback_papers.calibration.claim_tables import alignment_table, depth_table, rates_table, seeds_text
+from walkback_papers.calibration.coverage_tables import coverage_summary_table, coverage_table, coverage_text
 from walkback_papers.calibration.own_loop import OwnTask
 from walkback_papers.calibration.rates import (
     CLAIM_NAMES,
-    CLEAR_PP,
     GROUP_SIZES,
     PASSED,
-    UNDECIDED,
     WALKED_BACK,
     ClaimName,
     KnownMethod,
     mixed,
     rate,
-    table_texts,
 )
-from walkback_papers.calibration.seed_results import THRESHOLDS, SeedResult
+from walkback_papers.calibration.seed_results import SeedResult
 from walkback_papers.coverage import CoverageRow, coverage_rows
 from walkback_papers.experiments import Experiment
 from walkback_papers.results import Results
@@ -74,7 +71,7 @@ _SIZES = {
 }
 
 
-class Calibration(Study):
+class JudgeCalibration(Study):
     def runs(self, scale: Scale) -> list[RunConfig]:
         return []
 
@@ -97,11 +94,9 @@ class Calibration(Study):
             [],
             _findings(methods, covered),
             tables=[
-                _rates(methods, size),
-                _depth(methods, size),
-                _alignment(methods, size),
-                _coverage_summary(covered),
-                _coverage_table(covered),
+                *(table(methods, size.places, size.seeds) for table in (rates_table, depth_table, alignment_table)),
+                coverage_summary_table(covered),
+                coverage_table(covered),
             ],
         )
         facts = (
@@ -189,7 +184,7 @@ def _methods_at(place: str, size: _Size, results: Results) -> list[KnownMethod]:
     own = {}
     for name, aligned in own_methods.ALIGNED.items():
         seeds = _seeds([stored for part in parts for stored in part["methods"][name]])
-        has_own_depth = name in own_methods.DEPTH_METHODS
+        has_own_depth = name in own_methods.OWN_DEPTH_METHODS
         own[name] = KnownMethod(name, place, seeds, share, False, aligned, has_own_depth=has_own_depth)
     draws = np.random.default_rng(stream_seed(0, f"calibration collapse {place}"))
     name = f"own loop: blocks reset in a seed with probability {_COLLAPSE_SHARE:g}"
@@ -201,161 +196,11 @@ def _seeds(stored: Sequence[dict[str, Any]]) -> tuple[SeedResult, ...]:
     return tuple(SeedResult.from_json(each) for each in stored)
 
 
-def _seed_words(size: _Size) -> str:
-    groups = ", ".join(f"{len(size.seeds) // n} of {n}" for n in GROUP_SIZES)
-    return (
-        f"Embedded tasks ({', '.join(size.places)}), networks of width 32; seeds {size.seeds[0]} to {size.seeds[-1]}, "
-        f"judged in disjoint groups in their order ({groups}), each method alone, so that Holm's correction changes "
-        "nothing, with baselines of the same seeds."
-    )
-
-
-_TRUTH_WORDS = (
-    f"Depth is true from a margin over all seeds of {THRESHOLDS.frozen_acc_margin_pp + CLEAR_PP:g} pp on, false up to "
-    f"{THRESHOLDS.frozen_acc_margin_pp - CLEAR_PP:g} pp; between them a method is not counted. Alignment is true or "
-    "false by construction. The headline is true where both are, false where one is false."
-)
-
-
-def _rates(methods: Sequence[KnownMethod], size: _Size) -> Table:
-    heads = (
-        "claim", "true, walked back", "true, undecided", "false, passes", "false, undecided",
-    )  # fmt: skip
-    rows = []
-    for claim in CLAIM_NAMES:
-        for n in GROUP_SIZES:
-            cells = [
-                rate(methods, claim, n, truth=truth, answer=answer)
-                for truth, answer in ((True, WALKED_BACK), (True, UNDECIDED), (False, PASSED), (False, UNDECIDED))
-            ]
-            shown = (Cell(found.text, found.hits / found.groups if found.groups else None) for found in cells)
-            rows.append((Cell(f"{claim}, {_seeds_text(n)}"), *shown))
-    note = (
-        "Groups of all methods and tasks, with exact 95% binomial intervals that take groups as independent; those of "
-        "one task share seeds. Undecided: every outcome but stands (trivial, trustworthy) and walked back (invalid), "
-        "such as inconclusive, cannot be judged, and detectable but small."
-    )
-    return Table(
-        "rates", "How often claims are wrong", heads, tuple(rows), f"{_seed_words(size)} {_TRUTH_WORDS} {note}"
-    )
-
-
-def _seeds_text(n: int) -> str:
-    return "1 seed" if n == 1 else f"{n} seeds"
-
-
-def _truth_text(truth: bool | None) -> str:
-    return {True: "true", False: "false", None: "not counted"}[truth]
-
-
-def _depth(methods: Sequence[KnownMethod], size: _Size) -> Table:
-    heads = (
-        "method", "margin, pp", "depth", *map(_seeds_text, GROUP_SIZES),
-        *(f"interval holds it, {_seeds_text(n)}" for n in GROUP_SIZES),
-    )  # fmt: skip
-    rows = []
-    for method in (method for method in methods if method.has_own_depth):
-        mean, ends = method.margin
-        interval = "" if ends is None else f" [{ends[0]:+.1f}, {ends[1]:+.1f}]"
-        held = (method.holding(n) for n in GROUP_SIZES)
-        rows.append(
-            (
-                Cell(method.label),
-                Cell(f"{mean:+.1f}{interval}", mean),
-                Cell("two modes" if method.two_modes else _truth_text(method.truth("depth"))),
-                *map(Cell, table_texts(method, "depth")),
-                *(Cell(f"{hits} of {groups}" if groups else "–") for hits, groups in held),
-            )
-        )
-    note = (
-        "Margin over the own frozen baseline, over all seeds, with its 95% t interval. For 1, 3 and 5 seeds: groups "
-        "whose depth claim stands / is walked back / is undecided. Interval holds it: groups whose printed interval "
-        "contains the margin over all seeds; that of 1 seed is over samples of this checkpoint and does not promise it."
-        " Methods with an own loop are judged by accuracies and the size of the test set."
-    )
-    return Table("depth", "Depth claims by method", heads, tuple(rows), f"{_seed_words(size)} {note}")
-
-
-def _alignment(methods: Sequence[KnownMethod], size: _Size) -> Table:
-    heads = ("method", "aligned", *map(_seeds_text, GROUP_SIZES), "decided by, 1 seed")
-    rows = tuple(
-        (
-            Cell(method.label),
-            Cell(_truth_text(method.truth("alignment"))),
-            *map(Cell, table_texts(method, "alignment")),
-            Cell(_counts_text(method.rows(1))),
-        )
-        for method in methods
-        if not method.two_modes
-    )
-    note = (
-        "Aligned: whether the credit is aligned in every block by construction; not counted where that is not known. "
-        "For 1, 3 and 5 seeds: groups whose alignment claim passes / is walked back / is undecided. Decided by: rows "
-        "of the claim's table, with the number of seeds."
-    )
-    return Table("alignment", "Alignment claims by method", heads, rows, f"{_seed_words(size)} {note}")
-
-
-def _counts_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
-
-
-def _coverage_summary(rows: Sequence[CoverageRow]) -> Table:
-    heads = ("interval", "promised", "settings", "lowest coverage", "highest coverage", "as required")
-    kinds: dict[tuple[str, bool], list[CoverageRow]] = {}
-    for row in rows:
-        kinds.setdefault((row.interval, row.assumptions_hold), []).append(row)
-    cells = []
-    for (interval, holds), found in kinds.items():
-        name = interval if holds else f"{interval}, assumptions fail"
-        ends = [min(row.coverage for row in found), max(row.coverage for row in found)]
-        required = [row.passes for row in found if row.passes is not None]
-        cells.append(
-            (
-                Cell(name),
-                Cell(f"{100 * found[0].nominal:g}%", found[0].nominal),
-                Cell(str(len(found)), len(found)),
-                *(Cell(f"{100 * end:.1f}%", end) for end in ends),
-                Cell(f"{sum(required)} of {len(required)}" if required else "nothing required"),
-            )
-        )
-    note = (
-        f"{rows[0].draws} draws of each setting. Required where the assumptions hold: {100 * coverage.LEAST_COVERAGE:g}"
-        f"% to {100 * coverage.MOST_COVERAGE:g}%; over samples at most {100 * coverage.MOST_COVERAGE:g}% only where at "
-        f"least {coverage.ENOUGH_DISCORDANT} samples are expected to be discordant. Assumptions fail: seeds of two "
-        "modes, skewed values, samples taken as independent that are not, an estimated spread. For the minimum "
-        "detectable margin: how often such a margin is detected."
-    )
-    return Table("coverage-summary", "Coverage of the printed intervals", heads, tuple(cells), note)
-
-
-def _coverage_table(rows: Sequence[CoverageRow]) -> Table:
-    heads = ("interval", "data", "promised", "coverage", "required", "as required")
-    cells = tuple(
-        (
-            Cell(row.interval),
-            Cell(row.setting),
-            Cell(f"{100 * row.nominal:g}%", row.nominal),
-            Cell(_coverage_text(row), row.coverage),
-            Cell("–" if row.required is None else "{:g}% to {:g}%".format(*(100 * end for end in row.required))),
-            Cell({True: "yes", False: "no", None: "–"}[row.passes]),
-        )
-        for row in rows
-    )
-    note = f"{rows[0].draws} draws of each row; in brackets the exact 95% binomial interval, the simulation's error."
-    return Table("coverage", "Coverage by setting", heads, cells, note)
-
-
-def _coverage_text(row: CoverageRow) -> str:
-    low, high = row.coverage_interval
-    return f"{100 * row.coverage:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
-
-
 def _findings(methods: Sequence[KnownMethod], covered: Sequence[CoverageRow]) -> list[Finding]:
     required = [row for row in covered if row.required is not None]
     bad = [row for row in required if not row.passes]
     two_modes = [row for row in covered if row.interval == coverage.PAIRED_SEEDS and not row.assumptions_hold]
-    failing = "; ".join(f"{row.interval}, {row.setting}: {_coverage_text(row)}" for row in bad)
+    failing = "; ".join(f"{row.interval}, {row.setting}: {coverage_text(row)}" for row in bad)
     found = [
         Finding(
             "intervals-cover",
@@ -367,13 +212,13 @@ def _findings(methods: Sequence[KnownMethod], covered: Sequence[CoverageRow]) ->
             "intervals-cover-two-modes",
             "The interval over seeds covers a margin whose seeds have two modes in 93% as well.",
             all_true(side_of_line(row.coverage_interval, coverage.LEAST_COVERAGE) for row in two_modes),
-            f"{'; '.join(f'{row.setting}: {_coverage_text(row)}' for row in two_modes)}.",
+            f"{'; '.join(f'{row.setting}: {coverage_text(row)}' for row in two_modes)}.",
         ),
     ]
     for claim in CLAIM_NAMES:
         found.append(_rare(methods, claim, True))
         found.append(_rare(methods, claim, False))
-    return [*found, _updates(methods)]
+    return found
 
 
 def _rare(methods: Sequence[KnownMethod], claim: ClaimName, truth: bool) -> Finding:
@@ -390,23 +235,8 @@ def _rare(methods: Sequence[KnownMethod], claim: ClaimName, truth: bool) -> Find
         f"{claim}-{'true-rarely-walked-back' if truth else 'false-rarely-passes'}",
         f"{words} in fewer than {100 * _RARE:g}% of the groups.",
         all_true(found.is_below(_RARE) for found in rates.values()),
-        f"{'; '.join(f'{_seeds_text(n)}: {found.text}' for n, found in rates.items())}.",
+        f"{'; '.join(f'{seeds_text(n)}: {found.text}' for n, found in rates.items())}.",
     )
 
 
-def _updates(methods: Sequence[KnownMethod]) -> Finding:
-    """Which rows of the table walk a true alignment back."""
-    rows: Counter[str] = Counter()
-    for method in (method for method in methods if method.truth("alignment")):
-        for verdict, answer in zip(method.groups(1), method.answers("alignment", 1), strict=True):
-            rows[verdict.alignment.row] += answer == WALKED_BACK
-    wrong = +rows
-    return Finding(
-        "true-alignment-walked-back-by-updates",
-        "Where a true alignment of one seed is walked back, it is for a block's update.",
-        set(wrong) == {"update"} if wrong else None,
-        f"Rows that walk it back: {_counts_text(wrong) or 'none'}.",
-    )
-
-
-STUDY = Calibration()
+STUDY = JudgeCalibration()
