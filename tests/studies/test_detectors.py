@@ -37,7 +37,9 @@ GRID = {"arch": "resmlp:d=8,depth=3", "data": DATA, "epochs": 4, "batch": 16, "d
 def samples(net, dtype, count=SAMPLES):
     draws = torch.Generator().manual_seed(5)
     x = torch.randn(count, *net.input_shape, generator=draws, dtype=torch.float64)
-    return x.to(dtype), torch.randint(net.classes, (count,), generator=draws)
+    if net.per_token:
+        x = torch.randint(net.classes, x.shape, generator=draws).double()
+    return x.to(dtype), torch.randint(net.classes, (count, *net.label_shape), generator=draws)
 
 
 def reading_of_full_measurement(made, snapshot, x, y):

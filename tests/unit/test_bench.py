@@ -164,10 +164,11 @@ def _no_memory(*_):
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def plain_net_or_skip(net):
-    """The plain version of a network; a network may have none, and then it cannot be benched against a plain loop."""
+def plain_net_or_skip(small, arch):
+    """A bench's run and the plain version of its network; without one it cannot be benched against a plain loop."""
     try:
-        return plain_net(net)
+        resolved = scale(small, arch).resolved("bp")
+        return resolved, plain_net(resolved.net)
     except InputError as error:
         pytest.skip(str(error))
 
@@ -177,8 +178,8 @@ class TestPlainLoop:
 
     @pytest.mark.parametrize("arch", ARCHS.names())
     def test_plain_net_has_the_same_weights_and_logits(self, arch):
-        resolved = scale(True, arch).resolved("bp")
-        plain, params = plain_net_or_skip(resolved.net), resolved.params()
+        resolved, plain = plain_net_or_skip(True, arch)
+        params = resolved.params()
         buffers = resolved.net.buffers
         leaves = [leaf for name, leaf in params.items() if name not in buffers]
         # Both list their weights from input to output, but in a different order within a layer.
@@ -191,8 +192,7 @@ class TestPlainLoop:
 
     @pytest.mark.parametrize("arch", ARCHS.names())
     def test_plain_net_has_as_many_weights_at_full_size(self, arch):
-        resolved = scale(False, arch).resolved("bp")
-        plain = plain_net_or_skip(resolved.net)
+        resolved, plain = plain_net_or_skip(False, arch)
         trained = [leaf for name, leaf in resolved.params().items() if name not in resolved.net.buffers]
         assert sum(p.numel() for p in plain.parameters()) == sum(map(torch.numel, trained))
 
@@ -402,7 +402,9 @@ class TestCommand:
         code = "import sys; from walkback.cli.main import main; main(['bench']); sys.exit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
-    def test_the_table_shows_every_row(self, capsys):
+    def test_the_table_shows_every_row(self, capsys, monkeypatch):
+        # Narrow tables break words, depending on how long the numbers are.
+        monkeypatch.setenv("COLUMNS", "200")
         assert main(["bench", "diagnose", "--quick", "--device", "cpu"]) == 0
         shown = capsys.readouterr().out
         for words in ("bench diagnose", "plain-loop epoch", "float64", "of an epoch", "390 steps"):

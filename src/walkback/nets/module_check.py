@@ -11,7 +11,7 @@ from torch.func import grad, vmap
 
 from walkback.core.errors import InputError
 from walkback.core.random_streams import generator
-from walkback.nets.module_facts import SAMPLES, ModuleFacts
+from walkback.nets.module_facts import TRIAL_SAMPLES, ModuleFacts
 from walkback.nets.module_operations import Operations
 from walkback.nets.network import Leaves, Network
 
@@ -54,7 +54,7 @@ def _check_logits(net: Network, facts: ModuleFacts, params: Leaves) -> None:
         for run in facts.runs.values():
             run.head_rows = rows
         problem = ""
-        for count in (SAMPLES, FEWER_SAMPLES):
+        for count in (TRIAL_SAMPLES, FEWER_SAMPLES):
             x, _ = _samples(net, count, facts.dtype)
             with torch.no_grad():
                 expected = _whole(facts, params, x, False, {})
@@ -74,8 +74,8 @@ def _check_logits(net: Network, facts: ModuleFacts, params: Leaves) -> None:
 
 
 def _check_training(net: Network, facts: ModuleFacts, params: Leaves) -> bool:
-    x, y = _samples(net, SAMPLES, facts.dtype)
-    masks = {n: m.to(facts.dtype) for n, m in net.draw(SAMPLES, generator(1, "module masks")).items()}
+    x, y = _samples(net, TRIAL_SAMPLES, facts.dtype)
+    masks = {n: m.to(facts.dtype) for n, m in net.draw(TRIAL_SAMPLES, generator(1, "module masks")).items()}
     leaves = {name: leaf.clone().requires_grad_() for name, leaf in params.items()}
     logits = _whole(facts, leaves, x, True, masks)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -108,9 +108,9 @@ def _gradients(logits: Tensor, y: Tensor, leaves: Leaves) -> Leaves:
 
 def _alone(net: Network, facts: ModuleFacts, params: Leaves) -> str:
     """Map a training step over two models; the reason why that fails, or empty."""
-    x, y = _samples(net, 2 * SAMPLES, facts.dtype)
+    x, y = _samples(net, 2 * TRIAL_SAMPLES, facts.dtype)
     xs, ys = x.unflatten(0, (2, -1)), y.unflatten(0, (2, -1))  # type: ignore[no-untyped-call]
-    draws = [net.draw(SAMPLES, generator(seed, "module masks")) for seed in (1, 2)]
+    draws = [net.draw(TRIAL_SAMPLES, generator(seed, "module masks")) for seed in (1, 2)]
     masks = {name: torch.stack([each[name] for each in draws]).to(facts.dtype) for name in draws[0]}
     stacked = {name: torch.stack([leaf, 1.1 * leaf]) for name, leaf in params.items()}
 

@@ -16,7 +16,7 @@ from walkback.nets.module_operations import OperationsScout
 from walkback.nets.module_run import ModuleRun, in_mode
 from walkback.nets.network import BlockLayer, Leaves, kind_of, named
 
-SAMPLES = 5
+TRIAL_SAMPLES = 5
 """Random samples that the module is run on; an odd number that is not the size of another axis by chance."""
 TIED = 1e-9
 """Relative size of a gradient that is mere rounding."""
@@ -75,7 +75,7 @@ def find_facts(build: Build, blocks: str, input_shape: tuple[int, ...], classes:
     _require_plain(first)
     first = first.cpu()
     wanted: Blocks = blocks.split("+") if "+" in blocks else blocks
-    x = torch.randn(SAMPLES, *input_shape, generator=generator(0, "module samples"), dtype=torch.float64)
+    x = torch.randn(TRIAL_SAMPLES, *input_shape, generator=generator(0, "module samples"), dtype=torch.float64)
     model, dtype = _in_double(first, x)
     x = x.to(dtype)
     with torch.no_grad():
@@ -88,10 +88,10 @@ def find_facts(build: Build, blocks: str, input_shape: tuple[int, ...], classes:
     tensors = _tensors(model)
     with torch.no_grad():
         logits = runs[False].record({name: each.detach().clone() for name, each in tensors.items()}, x)
-    if logits.ndim != 2 or logits.shape != (SAMPLES, classes):
+    if logits.ndim != 2 or logits.shape != (TRIAL_SAMPLES, classes):
         raise InputError(
-            f"it returns logits of shape {tuple(logits.shape)} for {SAMPLES} samples and {classes} classes; expected "
-            f"[{SAMPLES}, {classes}]"
+            f"it returns logits of shape {tuple(logits.shape)} for {TRIAL_SAMPLES} samples and {classes} classes; "
+            f"expected [{TRIAL_SAMPLES}, {classes}]"
         )
     runs[True].calls = runs[False].calls
     shapes = _shapes(runs[False], found.kind)
@@ -316,7 +316,7 @@ def _head_reads_cls(run: ModuleRun, tensors: Leaves, shapes: Sequence[tuple[int,
     """Whether the logits depend on the first of several tokens alone."""
     if kind_of(shapes[-1]) != "tokens" or shapes[-1][0] < 2:
         return False
-    h = torch.randn(SAMPLES, *shapes[-1], generator=generator(0, "module states"), dtype=torch.float64).to(dtype)
+    h = torch.randn(TRIAL_SAMPLES, *shapes[-1], generator=generator(0, "module states"), dtype=torch.float64).to(dtype)
     h.requires_grad_()
     run.head_rows = None
     logits = run.head(_outside_leaves(run, tensors), h, _plain("head"))

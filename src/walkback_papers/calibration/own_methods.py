@@ -21,9 +21,9 @@ OWN_SHARE = 0.7
 TURNED_COSINES = (0.5, 0.1)
 """Cosines of credits that are aligned by construction."""
 
-BACKPROP, RESET = "own loop: backprop", "own loop: blocks reset after training"
+OWN_BACKPROP, RESET = "own loop: backprop", "own loop: blocks reset after training"
 OWN_DEPTH_METHODS = (
-    BACKPROP,
+    OWN_BACKPROP,
     "own loop: sign of the blocks' gradient flipped",
     "own loop: feedback redrawn every step",
     RESET,

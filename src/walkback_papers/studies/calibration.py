@@ -188,7 +188,7 @@ def _methods_at(place: str, size: _Size, results: Results) -> list[KnownMethod]:
         own[name] = KnownMethod(name, place, seeds, share, False, aligned, has_own_depth=has_own_depth)
     draws = np.random.default_rng(stream_seed(0, f"calibration collapse {place}"))
     name = f"own loop: blocks reset in a seed with probability {_COLLAPSE_SHARE:g}"
-    two_modes = mixed(own[own_methods.BACKPROP], own[own_methods.RESET], name, _COLLAPSE_SHARE, draws)
+    two_modes = mixed(own[own_methods.OWN_BACKPROP], own[own_methods.RESET], name, _COLLAPSE_SHARE, draws)
     return [*found, *own.values(), two_modes]
 
 
