@@ -159,17 +159,20 @@ class TestAudit:
 
 
 @pytest.mark.slow
-def test_losses_alone_leave_depth_unchecked(tmp_path):
+def test_depth_is_judged_by_losses_in_nats(tmp_path):
     def train(job):
         trained = project.train(job)
-        return wb.Trained(trained.model, loss=0.7, feedback=trained.feedback)
+        loss = 0.7 + 0.01 * job.seed + 0.5 * job.frozen
+        return wb.Trained(trained.model, loss=loss, feedback=trained.feedback)
 
-    given = {**ASKED, "methods": ["mine"], "seeds": [0]}
+    given = {**ASKED, "methods": ["mine"], "seeds": [0, 1]}
     audited = wb.audit(train, out=tmp_path / "a", train_batches=iter(project.train_batches()), **given)
     (row,) = audited.table.rows
-    assert row.claims["depth"].outcome == "not_checked"
-    assert audited.table.verdict in ("inconclusive", "walked_back")
-    assert [result.test_acc for result in audited.results] == [None] * 4
+    assert row.claims["depth"].outcome == "stands"
+    assert "+0.500 nats" in row.claims["depth"].reason
+    assert row.cards[0]["claim"]["losses"]["frozen"]["method_shell"] == pytest.approx([1.2, 1.21])
+    assert "blocks add +0.500 nats" in str(audited)
+    assert {result.test_acc for result in audited.results} == {None}
     assert wb.verify(tmp_path / "a" / "mine-s0", tmp_path / "a" / "mine-s0").outcome == "confirmed"
 
 

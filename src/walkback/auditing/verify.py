@@ -235,7 +235,7 @@ def stated_evidence(
     """The card's own accuracies, after comparing those whose runs are there."""
     claim = card["claim"]
     # A seed that could not be paired has a card, but no part in the accuracies on it.
-    own = run.record["result"]["test_acc"] if run.record["seed"] in claim["seeds"] else None
+    own = run.record["result"].get("test_acc") if run.record["seed"] in claim["seeds"] else None
     checks += _in_part(_columns(claim), _columns(beside.to_json()), own)
     checks.append(
         VerificationCheck("other accuracies", "not_checked", f"not re-checked: {why}; the card's numbers were taken")

@@ -89,7 +89,7 @@ def judge_job(
 
 
 def evidence_of_jobs(spec: LoopJob, seeds: Sequence[int], null: str, jobs: JobFolder) -> Evidence:
-    """The accuracies of a method, its frozen baselines, backprop and its oracle, over these seeds."""
+    """The accuracies or losses of a method, its frozen baselines, backprop and its oracle, over these seeds."""
     parts = {
         "headline": spec,
         "method_shell": spec.baseline,
@@ -102,12 +102,8 @@ def evidence_of_jobs(spec: LoopJob, seeds: Sequence[int], null: str, jobs: JobFo
         parts = {name: part for name, part in parts.items() if not name.startswith("oracle")}
     runs = {name: [jobs.finished(part.with_seed(seed)) for seed in seeds] for name, part in parts.items()}
     known = {name: [run for run in found if run is not None] for name, found in runs.items() if all(found)}
-    accuracies = {
-        name: [float(run.record["result"]["test_acc"]) for run in found]
-        for name, found in known.items()
-        if all("test_acc" in run.record["result"] for run in found)
-    }
-    shells = [name for name in ("method_shell", "bp_shell") if name in accuracies]
+    accuracies, losses = _results(known, "test_acc"), _results(known, "test_loss")
+    shells = [name for name in _SHELLS if name in accuracies]
     correct = {name: _correct(found[0]) for name, found in known.items() if len(seeds) == 1}
     sizes = {len(each) for each in (_correct(run) for found in known.values() for run in found) if each is not None}
     if len(sizes) > 1:
@@ -132,10 +128,34 @@ def evidence_of_jobs(spec: LoopJob, seeds: Sequence[int], null: str, jobs: JobFo
         correct=correct.get("headline"),
         bp_correct=correct.get("bp"),
         frozen_correct={name: each for name in shells if (each := correct.get(name)) is not None},
-        seeds=seeds if "headline" in accuracies else (),
+        seeds=seeds if "headline" in accuracies or "headline" in losses else (),
         test_samples=next(iter(sizes), None),
         oracles=oracles,
+        **_losses_given(losses),
     )
+
+
+_SHELLS = ("method_shell", "bp_shell")
+
+
+def _results(known: Mapping[str, Sequence[store.Run]], key: str) -> dict[str, list[float]]:
+    """This result of each training over its seeds, where every seed has it."""
+    return {
+        name: [float(run.record["result"][key]) for run in found]
+        for name, found in known.items()
+        if all(key in run.record["result"] for run in found)
+    }
+
+
+def _losses_given(losses: Mapping[str, list[float]]) -> dict[str, Any]:
+    """Test losses as `Evidence.of` takes them; they decide where the method has one."""
+    if "headline" not in losses:
+        return {}
+    return {
+        "headline_loss": losses["headline"],
+        "frozen_baseline_loss": {name: losses[name] for name in _SHELLS if name in losses},
+        "bp_loss": losses.get("bp"),
+    }
 
 
 def _correct(run: store.Run) -> np.ndarray | None:
