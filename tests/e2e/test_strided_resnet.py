@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
 import json
 import math
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from example_program import EXAMPLES, T_2, added_lines, check_kills, load_example, run_program, stored_model
 from walkback.core.measurements import GROUP, Measurements
 from walkback.runs import store
 
-FOLDER = Path(__file__).parents[2] / "examples" / "strided-resnet"
+FOLDER = EXAMPLES / "strided-resnet"
 DRIVER = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -32,61 +24,27 @@ print(wb.audit(after.train, methods=["dfa", "bp"], seeds=after.SEEDS, eval_batch
                build=after.build, out="audit", resume=True, checkpoint_seconds=0.0, device="cpu"))
 """
 """The example's audit with a checkpoint after every epoch."""
-T_2 = 4.302652729696142
-"""97.5% quantile of Student's t with 2 degrees of freedom."""
 BLOCKS = 6
 
 
 def test_it_is_the_researchers_code_and_at_most_fifteen_lines():
-    before, after = ((FOLDER / name).read_text().splitlines() for name in ("before.py", "after.py"))
-    added = [line for line in difflib.ndiff(before, after) if line.startswith("+ ") and line[2:].strip()]
-    assert 0 < len(added) <= 15
-    assert "walkback" not in "\n".join(before)
-
-
-def run(folder, *program, kill_after=None):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "SIZE": "tiny"}
-    with subprocess.Popen(
-        [sys.executable, *program],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        if kill_after is not None:
-            time.sleep(kill_after)
-            process.send_signal(signal.SIGKILL)
-        printed, errors = process.communicate()
-    assert kill_after is not None or process.returncode == 0, errors
-    return printed
+    assert 0 < len(added_lines(FOLDER)) <= 15
 
 
 @pytest.fixture(scope="module")
 def example():
-    """The example's module, in its tiny size."""
-    before = os.environ.get("SIZE")
-    os.environ["SIZE"] = "tiny"
-    spec = importlib.util.spec_from_file_location("strided_resnet_after", FOLDER / "after.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    os.environ.pop("SIZE") if before is None else os.environ.update(SIZE=before)
-    return module
+    return load_example(FOLDER)
 
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
     folder = tmp_path_factory.mktemp("example")
-    (folder / "printed.txt").write_text(run(folder, FOLDER / "after.py"))
+    (folder / "printed.txt").write_text(run_program(folder, FOLDER / "after.py"))
     return folder / "audit"
 
 
 def trained(example, audited, name):
-    """The stored model in float64 and evaluation mode, loaded without walkback's help."""
-    model = example.build(name.partition("-")[0])
-    arrays = store.open_run(audited / name).params()
-    model.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
-    return model.double().eval()
+    return stored_model(example.build(name.partition("-")[0]), audited / name)
 
 
 def true_gradients(model, x, y):
@@ -174,25 +132,12 @@ class TestNumbers:
     def test_the_card_is_complete_and_confirmed(self, audited):
         card = json.loads((audited / "dfa-s1" / "report.json").read_text())
         assert not [item for item in card["checklist"] if "[TODO]" in item["answer"]]
-        done = run(audited, "-m", "walkback", "verify", "dfa-s1", "dfa-s1")
+        done = run_program(audited, "-m", "walkback", "verify", "dfa-s1", "dfa-s1")
         assert "VERIFY: confirmed" in done
-
-
-def contents(folder):
-    """The bits of every job, and of what was judged from them."""
-    return {path.name: (path / store.MODEL).read_bytes() for path in folder.iterdir() if path.is_dir()}
 
 
 @pytest.mark.slow
 def test_killed_at_three_moments_it_goes_on_to_the_same_bits_and_then_trains_nothing(audited, tmp_path):
-    program, draws = tmp_path / "driver.py", random.Random(5)
-    program.write_text(DRIVER.format(folder=str(FOLDER)))
-    for _ in range(3):
-        run(tmp_path, program, kill_after=draws.uniform(3, 9))
-    run(tmp_path, program)
-    assert contents(tmp_path / "audit") == contents(audited)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("audit/*/run.json")}
-    printed = run(tmp_path, program)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("audit/*/run.json")} == before
-    first = (audited.parent / "printed.txt").read_text()
-    assert printed.splitlines()[:3] == first.splitlines()[:3]
+    (tmp_path / "driver.py").write_text(DRIVER.format(folder=str(FOLDER)))
+    first = (audited.parent / "printed.txt").read_text().splitlines()[0]
+    check_kills(tmp_path / "driver.py", audited, first, seed=5)
