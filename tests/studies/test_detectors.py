@@ -225,7 +225,7 @@ class InterruptingMonitor:
 def test_the_log_is_the_same_after_an_interruption(tmp_path):
     given = {**GRID, "seeds": [1, 2], "checkpoint_seconds": 0}
     whole = walkback.train(["dfa", "brsf"], out=tmp_path / "whole", watch=1, **given)
-    resolved_runs = walkback.api._resolved(["dfa", "brsf"], GRID["arch"], DATA, [1, 2], epochs=4, batch=16)
+    resolved_runs = walkback.api._resolved(["dfa", "brsf"], (GRID["arch"], None), DATA, [1, 2], epochs=4, batch=16)
     options = train_runs.TrainOptions(tmp_path / "cut", resume=True, device="cpu", checkpoint_seconds=0)
     for after in (2, 0, 3):
         with pytest.raises(KeyboardInterrupt):

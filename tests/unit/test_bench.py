@@ -135,10 +135,12 @@ class TestBenches:
 
     @pytest.mark.slow
     def test_fleets_of_every_architecture(self):
-        result = fleet.run(BenchOptions(quick=True, device="cpu", archs=tuple(ARCHS.names()), methods=("bp",)))
+        archs = tuple(name for name in ARCHS.names() if _has_plain_version(name))
+        assert len(archs) > 3
+        result = fleet.run(BenchOptions(quick=True, device="cpu", archs=archs, methods=("bp",)))
         assert_well_formed(result)
         rows = ("plain loop", "bp, alone", "bp, M=2")
-        assert [row.what for row in result.rows] == [f"{arch}: {row}" for arch in ARCHS.names() for row in rows]
+        assert [row.what for row in result.rows] == [f"{arch}: {row}" for arch in archs for row in rows]
 
     def test_a_method_that_is_not_defined_gets_a_row_with_a_reason(self, monkeypatch):
         monkeypatch.setattr(fleet, "interleaved", lambda tasks, *_: {name: [0.1] for name in tasks})
@@ -162,6 +164,14 @@ class TestBenches:
 
 def _no_memory(*_):
     raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def _has_plain_version(arch):
+    try:
+        plain_net(scale(True, arch).resolved("bp").net)
+    except InputError:
+        return False
+    return True
 
 
 def plain_net_or_skip(small, arch):
