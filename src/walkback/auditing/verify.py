@@ -137,14 +137,7 @@ def measure_run_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: 
     if card["format"] == 1:
         taken = replace(taken, facts={**taken.facts, FIRST_EDITION: True})
     check_accuracy(run, taken, checks)
-    thresholds = None
-    try:
-        thresholds = DiagnosticThresholds.from_json(card["thresholds"])
-    except InputError as error:
-        checks.append(VerificationCheck("thresholds", "differs", str(error)))
-    judge_options = JudgeOptions(
-        thresholds, card["protocol"], "bp_shell" if claim["null"] == BP_SHELL else "method_shell"
-    )
+    judge_options = judge_options_of(card, checks)
     run_index = RunIndex(bundle.parent)
     beside, why = Evidence(null=judge_options.null), "baseline runs are not beside the bundle"
     try:
@@ -158,7 +151,7 @@ def measure_run_again(card: _Card, bundle: Path, measurer: RunMeasurer, checks: 
     again = judge(
         taken,
         evidence,
-        thresholds,
+        judge_options.thresholds,
         judge_options.protocol,
         resolved.method,
         claim["notes"],
@@ -218,6 +211,17 @@ def check_accuracy(run: store.Run, taken: Measurements, checks: list[Verificatio
     fits = Tolerance(1e-3, 1.5 / len(right)).agree(accuracy, recorded)
     said = f"the weights get {accuracy!r}, {store.RECORD} says {recorded!r}"
     checks.append(VerificationCheck("test accuracy", "ok" if fits else "differs", said))
+
+
+def judge_options_of(card: _Card, checks: list[VerificationCheck]) -> JudgeOptions:
+    """How the card was judged; thresholds that are refused are named among the checks, and the default ones taken."""
+    thresholds = None
+    try:
+        thresholds = DiagnosticThresholds.from_json(card["thresholds"])
+    except InputError as error:
+        checks.append(VerificationCheck("thresholds", "differs", str(error)))
+    null = card["claim"]["null"]
+    return JudgeOptions(thresholds, card["protocol"], "bp_shell" if null == BP_SHELL else "method_shell")
 
 
 def covers(beside: Evidence, claim: _Card) -> bool:

@@ -31,6 +31,11 @@ class DifferenceTest(Protocol):
         """Two-sided p-value of the hypothesis that the true difference is `points`."""
 
 
+def digits_of(unit: str) -> int:
+    """Decimal places in which a margin of this unit is shown."""
+    return 3 if unit == NATS else 1
+
+
 @dataclass(frozen=True)
 class Margin:
     """A mean difference in percentage points, or of losses in nats, with its spread if known."""
@@ -49,7 +54,7 @@ class Margin:
     @property
     def digits(self) -> int:
         """Decimal places in which it is shown."""
-        return 3 if self.unit == NATS else 1
+        return digits_of(self.unit)
 
     @property
     def is_of_one_seed(self) -> bool:

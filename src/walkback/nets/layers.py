@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.nets.network import Leaves, Linear
+from walkback.nets.network import Leaves, Linear, named
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: Generator) -> Tensor:
@@ -45,6 +46,26 @@ def batch_statistics(width: int) -> Leaves:
 def norm(width: int) -> Leaves:
     """Scale 1 and shift 0 of a LayerNorm or BatchNorm."""
     return {"weight": torch.ones(width), "bias": torch.zeros(width)}
+
+
+def transformer_linears(d: int, mlp_ratio: int) -> tuple[tuple[str, int, int], ...]:
+    """The Linears of `transformer_branch` with their sizes in and out."""
+    wide = mlp_ratio * d
+    return (("qkv", d, 3 * d), ("proj", d, d), ("fc1", d, wide), ("fc2", wide, d))
+
+
+def transformer_leaves(
+    depth: int, d: int, linears: Sequence[tuple[str, int, int]], classes: int, generator: Generator
+) -> Leaves:
+    """Initial parameters of the blocks, and of a head of LayerNorm and Linear."""
+    leaves: Leaves = {}
+    for block in range(depth):
+        leaves |= named(norm(d), f"blocks.{block}.norm1")
+        leaves |= named(norm(d), f"blocks.{block}.norm2")
+        for name, fan_in, fan_out in linears:
+            leaves |= named(linear(fan_in, fan_out, generator), f"blocks.{block}.{name}")
+    leaves |= named(norm(d), "head.norm")
+    return leaves | named(linear(d, classes, generator), "head.out")
 
 
 def transformer_branch(leaves: Leaves, h: Tensor, linear: Linear, heads: int, *, causal: bool = False) -> Tensor:

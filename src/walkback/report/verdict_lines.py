@@ -10,7 +10,7 @@ from typing import Any
 from walkback.judge.audit_table import AuditRow, AuditTable
 from walkback.judge.claim import Claim
 from walkback.judge.editions import CLAIMS_EDITION, Outcome
-from walkback.judge.statistics import NATS
+from walkback.judge.statistics import digits_of
 from walkback.report.cells import tidy
 
 MARKS: Mapping[Outcome, str] = {
@@ -65,7 +65,7 @@ def _checks(cards: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, 
 def _gain(card: Mapping[str, Any]) -> str:
     (depth_utility,) = _checks([card], "D3")
     value, unit = depth_utility["value"], depth_utility["unit"]
-    return "no frozen baseline" if value is None else f"blocks add {value:+.{3 if unit == NATS else 1}f} {unit}"
+    return "no frozen baseline" if value is None else f"blocks add {value:+.{digits_of(unit)}f} {unit}"
 
 
 def _growth(cards: Sequence[Mapping[str, Any]]) -> str:

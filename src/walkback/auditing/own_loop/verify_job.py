@@ -16,15 +16,14 @@ from walkback.auditing.own_loop.train_job import CORRECT
 from walkback.auditing.verify import (
     compare_with_card,
     covers,
+    judge_options_of,
     same_value,
     stated_evidence,
     without_folder_notes,
 )
 from walkback.core.errors import InputError
-from walkback.judge.evidence import BP_SHELL, Evidence
+from walkback.judge.evidence import Evidence
 from walkback.judge.headline import CLAIMED
-from walkback.judge.options import JudgeOptions
-from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.judge.verification import VerificationCheck
 from walkback.runs import store
 
@@ -41,14 +40,7 @@ def measure_job_again(
     checks += _sources(origin[store.OWN_LOOP]["sources"], document)
     checks += _accuracy(run)
     taken = measure_job(run, plan, device)
-    thresholds = None
-    try:
-        thresholds = DiagnosticThresholds.from_json(card["thresholds"])
-    except InputError as error:
-        checks.append(VerificationCheck("thresholds", "differs", str(error)))
-    judge_options = JudgeOptions(
-        thresholds, card["protocol"], "bp_shell" if claim["null"] == BP_SHELL else "method_shell"
-    )
+    judge_options = judge_options_of(card, checks)
     jobs, spec = JobFolder(bundle.parent), spec_of(run)
     seeds = claim["seeds"] or [spec.seed]  # Without accuracies the card has no seeds.
     beside, why = Evidence(null=judge_options.null), "jobs of the audit are not beside this one"

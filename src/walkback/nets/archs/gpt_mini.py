@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from walkback.core.errors import InputError
 from walkback.core.settings import require_at_least
 from walkback.nets import layers
-from walkback.nets.network import Leaves, Linear, Network, named, plain_linear
+from walkback.nets.network import Leaves, Linear, Network, plain_linear
 
 EMBEDDING_STD = 0.02
 """Standard deviation of the initial token embeddings and positions."""
@@ -55,21 +55,14 @@ class GptMini(Network):
 
     @property
     def block_linears(self) -> tuple[tuple[str, int, int], ...]:
-        d, wide = self.d, self.mlp_ratio * self.d
-        return (("qkv", d, 3 * d), ("proj", d, d), ("fc1", d, wide), ("fc2", wide, d))
+        return layers.transformer_linears(self.d, self.mlp_ratio)
 
     def init(self, generator: Generator) -> Leaves:
         leaves = {
             "stem.token": torch.randn(self.classes, self.d, generator=generator) * EMBEDDING_STD,
             "stem.pos": torch.randn(self.input_shape[0], self.d, generator=generator) * EMBEDDING_STD,
         }
-        for block in range(self.depth):
-            leaves |= named(layers.norm(self.d), f"blocks.{block}.norm1")
-            leaves |= named(layers.norm(self.d), f"blocks.{block}.norm2")
-            for name, fan_in, fan_out in self.block_linears:
-                leaves |= named(layers.linear(fan_in, fan_out, generator), f"blocks.{block}.{name}")
-        leaves |= named(layers.norm(self.d), "head.norm")
-        return leaves | named(layers.linear(self.d, self.classes, generator), "head.out")
+        return leaves | layers.transformer_leaves(self.depth, self.d, self.block_linears, self.classes, generator)
 
     def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
         # A product with one-hot rows: its gradient is summed in a fixed order on every device.

@@ -64,8 +64,7 @@ class ViTMini(Network):
 
     @property
     def block_linears(self) -> tuple[tuple[str, int, int], ...]:
-        d, wide = self.d, self.mlp_ratio * self.d
-        return (("qkv", d, 3 * d), ("proj", d, d), ("fc1", d, wide), ("fc2", wide, d))
+        return layers.transformer_linears(self.d, self.mlp_ratio)
 
     @property
     def patch_leaves(self) -> tuple[str, ...]:
@@ -76,13 +75,7 @@ class ViTMini(Network):
         leaves = named(layers.linear(pixels, self.d, generator), "stem.patch")
         leaves["stem.cls"] = torch.randn(self.d, generator=generator) * POSITION_STD
         leaves["stem.pos"] = torch.randn(self._patches, self.d, generator=generator) * POSITION_STD
-        for block in range(self.depth):
-            leaves |= named(layers.norm(self.d), f"blocks.{block}.norm1")
-            leaves |= named(layers.norm(self.d), f"blocks.{block}.norm2")
-            for name, fan_in, fan_out in self.block_linears:
-                leaves |= named(layers.linear(fan_in, fan_out, generator), f"blocks.{block}.{name}")
-        leaves |= named(layers.norm(self.d), "head.norm")
-        return leaves | named(layers.linear(self.d, self.classes, generator), "head.out")
+        return leaves | layers.transformer_leaves(self.depth, self.d, self.block_linears, self.classes, generator)
 
     def stem(self, leaves: Leaves, x: Tensor) -> Tensor:
         channels, height, width = self.input_shape
