@@ -33,6 +33,8 @@ from walkback.judge.compare import (
     as_format_1,
     card_leaves,
     compare_cards,
+    has_older_update_null,
+    with_update_null_of,
     without_checks,
 )
 from walkback.judge.editions import CLAIMS_EDITION
@@ -183,6 +185,11 @@ def compare_with_card(card: _Card, again: _Card, unknown: Mapping[str, str], che
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "the card has no such check") for name in added]
     checks += [VerificationCheck(f"checks.{name}", "not_checked", "no such check here") for name in foreign]
     card = without_checks(card, foreign)
+    if has_older_update_null(card):
+        again = with_update_null_of(card, again)
+        checks.append(
+            VerificationCheck("update_z", "not_checked", f"{card['walkback']} estimated its null in another way")
+        )
     differences = compare_cards(card, again, wording=card["walkback"] == __version__)
     found = [difference for difference in differences if not _is_within(difference.key, unknown)]
     sizes = Counter(path[0] for path, _ in card_leaves(again))

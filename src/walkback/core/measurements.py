@@ -103,8 +103,10 @@ AXES: dict[str, tuple[str, ...]] = {
     "update_cos_full": ("block", "group"),
     "update_cos_stem": ("group",),
     "update_cos_leaf": ("updated", "group"),
-    # update_cos under rotated or freshly drawn credits, the same in every group: mean over groups (NULL_OVER_GROUPS).
+    # Nulls of the mean of update_cos over groups (NULL_OVER_GROUPS): under freshly drawn credits, or the standard
+    # deviation under random rotations of the credits. Versions before 0.13 drew rotations, too.
     "null_update": ("block", "draw"),
+    "null_update_std": ("block",),
     # Check of the reference by finite differences: the error relative to |g|, what rounding alone explains of it, the
     # slope along the gradient, and the inner product that it should equal.
     "reference_error": ("layer", "checked"),
@@ -138,9 +140,9 @@ STORED_TYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8))
 
 SECOND_EDITION = frozenset(
     ("used_cos", "credit_ratio", "null_used_std", "null_used_fresh", "token_cos", "partial_cos", "null_partial_std",
-     "update_cos", "update_cos_full", "update_cos_stem", "update_cos_leaf", "null_update", "reference_error",
-     "reference_floor", "reference_slope", "reference_inner", "lesion_skip", "lesion_reset", "lesion_cut",
-     "probe_correct", "probe_initial")
+     "update_cos", "update_cos_full", "update_cos_stem", "update_cos_leaf", "null_update", "null_update_std",
+     "reference_error", "reference_floor", "reference_slope", "reference_inner", "lesion_skip", "lesion_reset",
+     "lesion_cut", "probe_correct", "probe_initial")
 )  # fmt: skip
 """Measurements that cards written before version 0.10 do not know."""
 

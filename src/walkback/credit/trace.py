@@ -54,6 +54,15 @@ class Pullback:
         assert self._with_input, "this pullback was taken over the leaves only"
         return self._pull(cotangent)[-1] * self._samples
 
+    def push(self, direction: Leaves) -> Tensor:
+        """The transpose of `leaves`: the cotangent whose inner product with any other is that of the other's gradient
+        with `direction`."""
+        with torch.enable_grad():
+            cotangent = torch.zeros_like(self.output).requires_grad_()
+            found = dict(zip(self._names, self._back(cotangent / self._samples), strict=False))
+        used = [name for name, gradient in found.items() if gradient.requires_grad and name in direction]
+        return torch.autograd.grad([found[n] for n in used], cotangent, [direction[n] for n in used])[0]
+
     def _pull(self, cotangent: Tensor) -> tuple[Tensor, ...]:
         if self._last_cotangent is not cotangent:
             self._last_gradients: tuple[Tensor, ...] = self._back(cotangent / self._samples)

@@ -138,7 +138,7 @@ def _update_facts(facts: AlignmentFacts, q: Quantities, t: DiagnosticThresholds)
 
 
 def _update_score(block: Block, t: DiagnosticThresholds) -> NullScore:
-    critical, z = _update_critical(t), block.update_z.known
+    critical, z = _update_critical(block, t), block.update_z.known
     return NullScore(f"rotated credit, update of block {block.index}", z, critical, _highest_update(block, critical))
 
 
@@ -157,12 +157,8 @@ def _highest_update(block: Block, critical: float) -> float:
     return (block.update_z.known + critical) * std.known if std.ok else 1.0
 
 
-UPDATE_DRAWS = 20
-"""Draws of the null of update cosines."""
-
-
-def _update_critical(t: DiagnosticThresholds) -> float:
-    return fresh_critical(UPDATE_DRAWS, t.null_z)
+def _update_critical(block: Block, t: DiagnosticThresholds) -> float:
+    return fresh_critical(block.update_null_draws, t.null_z) if block.update_null_draws else t.null_z
 
 
 def _judged_layers(q: Quantities) -> list[Layer]:
@@ -252,14 +248,13 @@ def _blocks_below(blocks: Sequence[Block], t: DiagnosticThresholds) -> tuple[lis
 def _updates_below(blocks: Sequence[Block], t: DiagnosticThresholds) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks whose update is not above its null: shown to be small, and not. All must be above it, so no correction for
     their number is needed."""
-    critical = _update_critical(t)
     below = []
     for block in blocks:
         if block.is_exact or not block.update_cos.ok:
             continue
-        above = block.update_z.known >= critical if block.update_z.ok else block.update_cos.known > 0
+        above = block.update_z.known >= _update_critical(block, t) if block.update_z.ok else block.update_cos.known > 0
         below += [] if above else [block]
-    return _by_absence(below, lambda block: _highest_update(block, critical), t)
+    return _by_absence(below, lambda block: _highest_update(block, _update_critical(block, t)), t)
 
 
 def _by_absence(

@@ -17,6 +17,7 @@ from walkback.judge.statistics import holm, paired_score_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 
 NO_UPDATE = "not made: give update="
+NO_WIDTH = "the null has no width"
 
 
 ALIGNMENT_COLUMNS = (
@@ -58,6 +59,8 @@ class Block(CardPart):
     """The same in standard deviations of rotated or freshly drawn credits."""
     update_null_std: Number
     """That standard deviation."""
+    update_null_draws: NonNegative
+    """From how many draws it is estimated; 0 where it is exact."""
     accuracy_skipped: Number
     """Accuracy with this block skipped, and with it reset to its initial parameters."""
     accuracy_reset: Number
@@ -69,7 +72,9 @@ class Block(CardPart):
     """Accuracy of a linear probe after this block, and of the same on the untrained network."""
     probe_initial: Number
 
-    JSON_LATER = ("used_p", "update_null_std")
+    JSON_OPTIONAL = ("update_null_draws",)
+    """Cards written before version 0.13 do not have it."""
+    JSON_LATER = ("used_p", "update_null_std", *JSON_OPTIONAL)
 
 
 def blocks_of(m: Measurements, t: DiagnosticThresholds) -> tuple[Block, ...]:
@@ -85,7 +90,7 @@ def _block(m: Measurements, index: int, matters: bool | None, t: DiagnosticThres
     used = _used(m, index, direction_of(m, index + 1, t))
     stds = m.get("null_used_std")
     used_z = score(used, None if stds is None else float(stds[index]))
-    update_z, update_null_std = _update_null(m, index)
+    update_z, update_null_std, update_null_draws = _update_null(m, index)
     return Block(
         index=index,
         used_cos=used,
@@ -96,6 +101,7 @@ def _block(m: Measurements, index: int, matters: bool | None, t: DiagnosticThres
         update_cos=_mean(m.get("update_cos"), index, NO_UPDATE),
         update_z=update_z,
         update_null_std=update_null_std,
+        update_null_draws=update_null_draws,
         accuracy_skipped=_mean(m.get("lesion_skip"), index, "no lesion was measured"),
         accuracy_reset=_mean(m.get("lesion_reset"), index, "the initial parameters are not known"),
         matters=matters,
@@ -146,22 +152,25 @@ def _middle(values: Array | None, index: int) -> Number:
     return Number.of(float(np.median(known)), f"90% of samples from {low:.3g} to {high:.3g}")
 
 
-def _update_null(m: Measurements, index: int) -> tuple[Number, Number]:
-    """z of update_cos over its null, and the null's spread, estimated from the draws; all are means over groups.
+def _update_null(m: Measurements, index: int) -> tuple[Number, Number, int]:
+    """z of update_cos over its null, the null's spread, and the draws that it is estimated from; means over groups.
 
     Measurements of 0.10 have the null of the first group only, and that group's cosine is compared with it.
     """
-    made, null = m.get("update_cos"), m.get("null_update")
+    made, null, stds = (m.get(name) for name in ("update_cos", "null_update", "null_update_std"))
     if made is None or not np.isfinite(made[index]).any():
-        return (Number.missing(NO_UPDATE),) * 2
+        return Number.missing(NO_UPDATE), Number.missing(NO_UPDATE), 0
+    cosine = float(np.nanmean(made[index]) if m.facts.get(NULL_OVER_GROUPS) else made[index][0])
+    if stds is not None:
+        std = float(stds[index])
+        return score(Number.of(cosine), std), Number.of(std) if np.isfinite(std) else Number.invalid(NO_WIDTH), 0
     if null is None:
-        return (Number.missing("the null was not measured"),) * 2
+        return (*(Number.missing("the null was not measured"),) * 2, 0)
     draws = null[index][np.isfinite(null[index])]
     if draws.size < 2:
-        return (Number.invalid("the null has no width"),) * 2
+        return (*(Number.invalid(NO_WIDTH),) * 2, 0)
     std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
-    cosine = float(np.nanmean(made[index]) if m.facts.get(NULL_OVER_GROUPS) else made[index][0])
-    return score(Number.of(cosine - float(draws.mean())), std), Number.of(std)
+    return score(Number.of(cosine - float(draws.mean())), std), Number.of(std), int(draws.size)
 
 
 def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:

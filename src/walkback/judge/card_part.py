@@ -52,6 +52,8 @@ class CardPart:
     """The field or property behind each key that does not have its name."""
     JSON_REQUIRED: ClassVar[tuple[str, ...] | None] = None
     """The keys that a stored part must have; None means all of them."""
+    JSON_OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    """Keys that a stored part may lack all the same."""
     JSON_LATER: ClassVar[tuple[str, ...]] = ()
     """The keys that cards of format 1 do not have."""
 

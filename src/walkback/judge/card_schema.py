@@ -61,7 +61,7 @@ class CardClaim(CardPart):
         "method", "arch", "data", "digest", "seed", "notes", "seeds", "headline_acc", "frozen", "bp_acc", "null",
         "alignment", "test_samples", "oracles", "losses",
     )  # fmt: skip
-    JSON_REQUIRED = tuple(key for key in JSON_KEYS if key != "losses")
+    JSON_OPTIONAL = ("losses",)
     JSON_LATER = ("test_samples", "oracles", "losses")
 
     def to_json(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class AuditCard(CardPart):
         "chain", "modes", "measured", "layers", "blocks", "aggregates", "statistics", "thresholds", "provenance",
         "limits", "checklist", "rerun",
     )  # fmt: skip
-    JSON_REQUIRED = tuple(key for key in JSON_KEYS if key != "blocks")
+    JSON_OPTIONAL = ("blocks",)
     JSON_LATER = ("claimed",)
 
     def to_json(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _part(part: type[CardPart], card_format: int) -> dict[str, Any]:
             hints[name] = typing.get_type_hints(getattr(part, name).fget, include_extras=True)["return"]
         properties[key] = schema_of(hints[name], card_format)
     required = part.json_keys() if part.JSON_REQUIRED is None else part.JSON_REQUIRED
-    return _object(properties, [key for key in required if key in properties])
+    return _object(properties, [key for key in required if key in properties and key not in part.JSON_OPTIONAL])
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

@@ -127,6 +127,23 @@ def _known_keys(value: Any, rule: Mapping[str, Any]) -> Any:
     return value
 
 
+_UPDATE_NULL = ("update_z", "update_null_std")
+
+
+def has_older_update_null(card: Mapping[str, Any]) -> bool:
+    """Whether the null of its updates was estimated as before version 0.13, from draws alone."""
+    return any("update_null_std" in block and "update_null_draws" not in block for block in card.get("blocks", ()))
+
+
+def with_update_null_of(card: Mapping[str, Any], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`found` with the null of the updates that an older `card` states."""
+    blocks = [
+        {**{key: value for key, value in block.items() if key in stated}, **{key: stated[key] for key in _UPDATE_NULL}}
+        for block, stated in zip(found["blocks"], card["blocks"], strict=False)
+    ]
+    return {**found, "blocks": [*blocks, *found["blocks"][len(blocks) :]]}
+
+
 def added_checks(card: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The ids of checks that `other` has and `card` lacks, apart from those that every card must have."""
     ids = {check["id"] for check in card.get("checks", ())}

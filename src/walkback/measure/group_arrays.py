@@ -12,6 +12,7 @@ from torch import Tensor
 
 from walkback.core.measurements import GROUP, Array
 from walkback.measure.subject import FrozenPass
+from walkback.measure.updates import UpdateNull, null_draws, null_std
 from walkback.measure.vectors import (
     NullSpace,
     as_rows,
@@ -44,6 +45,8 @@ class GroupMeasurement:
     """The same for each block, of the credit that trains it."""
     updates: dict[str, Tensor] = field(default_factory=dict)
     """Cosines of parameter gradients."""
+    update_nulls: list[UpdateNull] = field(default_factory=list)
+    """For each block, the group's part in the null of these cosines."""
 
     @property
     def exact_pass(self) -> FrozenPass:
@@ -84,7 +87,12 @@ def to_arrays(groups: Sequence[GroupMeasurement], site: str | None, space: NullS
     by_layer = [_layer_arrays(groups, index, space) for index in range(len(groups[0].frozen_pass.states))]
     names = set.intersection(*(set(numbers) for numbers in by_layer))
     found: dict[str, Array] = {n: np.stack([numbers[n] for numbers in by_layer]) for n in by_layer[0] if n in names}
-    found |= _branch_norms(groups) | _group_cosines(groups) | _used_arrays(groups, site, space) | _update_arrays(groups)
+    found |= (
+        _branch_norms(groups)
+        | _group_cosines(groups)
+        | _used_arrays(groups, site, space)
+        | _update_arrays(groups, site, space)
+    )
     found["loss"] = _to_array(torch.cat([group.frozen_pass.losses for group in groups]))
     if groups[0].frozen_pass.is_classified:
         found["correct"] = _to_array(torch.cat([_is_correct(group.frozen_pass) for group in groups]))
@@ -114,13 +122,20 @@ def _used_arrays(groups: Sequence[GroupMeasurement], site: str | None, space: Nu
     return {name: _to_array(torch.stack(parts)) for name, parts in found.items()}
 
 
-def _update_arrays(groups: Sequence[GroupMeasurement]) -> dict[str, Array]:
-    full = [group.updates for group in groups if group.updates]
+def _update_arrays(groups: Sequence[GroupMeasurement], site: str | None, space: NullSpace) -> dict[str, Array]:
+    full = [group for group in groups if group.updates]
     if not full:
         return {}
-    found = {name: torch.stack([part[name] for part in full], dim=-1) for name in full[0]}
-    if "null_update" in found:
-        found["null_update"] = found["null_update"].nanmean(-1)
+    found = {name: torch.stack([group.updates[name] for group in full], dim=-1) for name in full[0].updates}
+    if full[0].update_nulls:
+        by_block = list(zip(*(group.update_nulls for group in full), strict=True))
+        drawn = [draws for nulls in by_block if (draws := null_draws(nulls)) is not None]
+        if drawn:
+            found["null_update"] = torch.stack(drawn)
+        else:
+            credits = [[used_credit(g.exact_credit or [], block, site) for g in full] for block in range(len(by_block))]
+            widths = [null_std(nulls, own, space) for nulls, own in zip(by_block, credits, strict=True)]
+            found["null_update_std"] = torch.stack(widths)
     return {name: _to_array(values) for name, values in found.items()}
 
 

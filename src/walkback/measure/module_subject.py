@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from walkback.core.errors import InputError
 from walkback.credit.losses import sample_losses
 from walkback.credit.trace import cross_entropy, one_hot
+from walkback.measure.block_maps import TapeBlocks
 from walkback.measure.discontinuities import find_discontinuity
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.restore import random_state_restored, restored
@@ -227,15 +228,16 @@ class ModuleSubject(Subject):
         """The parameter gradients of the model's own backward pass, beside the true ones."""
         parts = {name: self._part(name, recorded) for name in derivative.parameters}
 
-        def pull(block: int, credit: Tensor) -> Leaves:
-            own = {name: derivative.leaves[name] for name, part in parts.items() if part == block}
-            output = derivative.replayed[block + 1]
-            found = torch.autograd.grad(
-                output, list(own.values()), credit.to(output.dtype), allow_unused=True, retain_graph=True
-            )
-            return {name: g for name, g in zip(own, found, strict=True) if g is not None}
-
-        return Updates(made, derivative.parameters, parts, pull=pull)
+        maps = TapeBlocks(
+            recorded.tape,
+            self._parameters(recorded.tape),
+            recorded.numbers[1:],
+            derivative.leaves,
+            derivative.replayed[1:],
+            {block: [name for name, part in parts.items() if part == block] for block in range(len(self._blocks))},
+            self._lift(),
+        )
+        return Updates(made, derivative.parameters, parts, maps=maps)
 
     def user_updates(self, x: Any, y: Tensor | None, update: UpdateFunction) -> Updates:
         """The parameter gradients of a user's training step, and the true ones in the mode that the step chose.

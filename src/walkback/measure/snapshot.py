@@ -22,7 +22,7 @@ from walkback.measure.preconditions import PROBE_SAMPLES, require_independent_sa
 from walkback.measure.probes import measure_probes
 from walkback.measure.reference_check import CHECKED_SAMPLES, COPIES, check_reference
 from walkback.measure.subject import FrozenPass, NetworkSubject, Subject
-from walkback.measure.updates import null_cosines, rotated, update_cosines
+from walkback.measure.updates import update_cosines, update_null
 from walkback.measure.vectors import NullSpace, as_rows, cosines
 
 FRESH_DRAWS = 20
@@ -181,6 +181,7 @@ class _GroupMeasurer:
         self.space: NullSpace = options.null_space or subject.rotation_space
         own = self.source in (RULE, BACKWARD) and options.update is None
         self._has_updates = own and options.updates and options.replay
+        self._measured = 0
 
     def _source(self, groups: Groups) -> str | None:
         """Where the credit comes from; None if there is none."""
@@ -221,6 +222,7 @@ class _GroupMeasurer:
     def measure(self, x: Any, y: Tensor | None, pool: str) -> GroupMeasurement:
         """Run one group through the model and its float64 copy, with the credits of both."""
         subject, subject64 = self._subject, self._subject64
+        self._measured += 1
         backward, updates = self.source == BACKWARD, self._has_updates
         frozen_pass = self._with_reference(subject.run(x, y, backward=backward, updates=updates and not subject64))
         replay = self._with_reference(subject64.run(x, y, backward=backward, updates=updates)) if subject64 else None
@@ -268,13 +270,19 @@ class _GroupMeasurer:
         self.updated = list(found.parts)
         cosines_found = update_cosines(found, blocks)
         credits = group.exact_credit
-        if found.pull is not None and credits is not None:
-
-            def used(of: Sequence[Tensor]) -> list[Tensor]:
-                return [used_credit(of, block, self._options.site) for block in range(blocks)]
-
-            null = [used(drawn) for drawn in draws] or rotated(used(credits), self.space)
-            cosines_found["null_update"] = null_cosines(found, null)
+        if found.maps is not None and credits is not None:
+            site, number = self._options.site, self._measured
+            group.update_nulls = [
+                update_null(
+                    found,
+                    block,
+                    used_credit(credits, block, site),
+                    [used_credit(drawn, block, site) for drawn in draws],
+                    self.space,
+                    number,
+                )
+                for block in range(blocks)
+            ]
         return cosines_found
 
 

@@ -21,10 +21,11 @@ from walkback.credit import local
 from walkback.credit.losses import sample_losses
 from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import Trace, cross_entropy, one_hot, trace
+from walkback.measure.block_maps import TracedBlocks
 from walkback.measure.reference_check import LossesAt
 from walkback.measure.updates import Updates
 from walkback.measure.vectors import NullSpace
-from walkback.nets.network import Leaves, Network, named, part, plain_linear
+from walkback.nets.network import Leaves, Network, part, plain_linear
 from walkback.nets.tensor_trees import cast
 
 
@@ -309,7 +310,7 @@ class NetworkSubject(Subject):
             true=true,
             parts=parts,
             full=gradients(self._tensor(how.penalty)) if how.penalty > 0 else None,
-            pull=lambda block, credit: named(seen.blocks[block].leaves(credit), f"blocks.{block}"),
+            maps=TracedBlocks(seen.blocks),
         )
 
     @property

@@ -148,12 +148,13 @@ class Tape:
         added: Mapping[int, Tensor] | None = None,
         tracked: Collection[int] = (),
         lift: torch.dtype | None = None,
+        until: int | None = None,
     ) -> dict[int, Tensor]:
         """Call the recorded operations again and return the tensors by number.
 
         `given` replaces external tensors (parameters that need gradients, for instance). `added` is added to the
         tensors of these numbers as soon as they are made, and gradients flow to the `tracked` ones. With `lift`, casts
-        to a narrower floating-point type are casts to this one.
+        to a narrower floating-point type are casts to this one. The replay ends once it has made `until`.
         """
         mutated = {number for op in self.operations if op.is_mutable for number in op.inputs}
         values: dict[int, Tensor] = {
@@ -168,7 +169,8 @@ class Tape:
 
         for number in {*extra, *tracked} & values.keys():
             store(number, values[number])
-        for op in self.operations:
+        end = len(self.operations) if until is None else self.producer[until][0] + 1
+        for op in self.operations[:end]:
             flat = [values[a.number] if isinstance(a, Ref) else a for a in op.arguments]
             for made, result in zip(op.outputs, _results(op, flat, lift), strict=True):
                 if made is not None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from walkback.core.random_streams import generator
-from walkback.measure.vectors import NullSpace, by_position, cosines
+from walkback.measure.block_maps import BlockMaps
+from walkback.measure.vectors import NullSpace, by_position, cosines, norm_of, rotation_std
 from walkback.nets.network import Leaves
 
-NULL_DRAWS = 20
 STEM, HEAD = "stem", "head"
 NetworkPart = int | str
 """A block's number, `stem` or `head`."""
-Pull = Callable[[int, Tensor], Leaves]
-"""The gradients of block l's parameters when a credit [n, ...] arrives at its output."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Updates:
     """Which part of the network each parameter belongs to."""
     full: Leaves | None = None
     """The same as `made`, with the method's penalty."""
-    pull: Pull | None = None
+    maps: BlockMaps | None = None
 
 
 def part_cosine(left: Leaves, right: Leaves, names: Sequence[str]) -> Tensor:
@@ -62,31 +60,69 @@ def update_cosines(updates: Updates, blocks: int) -> dict[str, Tensor]:
     return found
 
 
-def null_cosines(updates: Updates, credits: Sequence[Sequence[Tensor]]) -> Tensor:
-    """`update_cos` [block, draw] with other credits in place of the method's; `credits[draw][block]`."""
-    assert updates.pull is not None
-    names = {block: [n for n, part in updates.parts.items() if part == block] for block in range(len(credits[0]))}
-    return torch.stack(
-        [
-            torch.stack([part_cosine(updates.pull(block, drawn[block]), updates.true, own) for drawn in credits])
-            for block, own in names.items()
-        ]
-    )
+@dataclass(frozen=True)
+class UpdateNull:
+    """What one group of samples contributes to the null of a block's `update_cos`: other credits in place of the
+    method's.
+
+    A block's parameter gradient is linear in the credit c at its output: Jᵀc. Its inner product with the true gradient
+    G is <c, JG>, so that with JG known no credit of the null has to be sent back. Only the length |Jᵀc| needs that; it
+    hardly differs between random credits of one length, so it is taken from one of them in each group.
+    """
+
+    along: Tensor
+    """JG / |G|, shaped like the credit."""
+    gain: Tensor
+    """(|Jᵀc| / |c|)² for one credit of the null."""
+    products: Tensor | None = None
+    """<c, JG> / (|c| |G|) for each fresh draw of the credit c; None where the null is that of random rotations."""
 
 
-def rotated(credits: Sequence[Tensor], space: NullSpace, draws: int = NULL_DRAWS) -> list[list[Tensor]]:
-    """The credits under Haar-random rotations of their features, one rotation for each draw and block.
+def update_null(
+    updates: Updates, block: int, credit: Tensor, draws: Sequence[Tensor], space: NullSpace, group: int
+) -> UpdateNull:
+    """The contribution of one group; with `draws` of fresh credits, or of rotations of the method's own `credit`."""
+    assert updates.maps is not None
+    true = {name: updates.true[name] for name, part in updates.parts.items() if part == block}
+    along = updates.maps.push(block, true).double() / norm_of(list(true.values()))
+    sent = draws[group % len(draws)] if draws else rotate(credit, space, generator(group, "rotation null", block))
+    gain = (norm_of(list(updates.maps.pull(block, sent).values())) / norm_of([sent])).square()
+    if not draws:
+        return UpdateNull(along, gain)
+    return UpdateNull(along, gain, torch.stack([(drawn.double() * along).sum() / norm_of([drawn]) for drawn in draws]))
+
+
+def null_draws(groups: Sequence[UpdateNull]) -> Tensor | None:
+    """The mean of `update_cos` over groups under each fresh draw of the feedback."""
+    products = [group.products for group in groups if group.products is not None]
+    return torch.stack(products).nanmean(0) / _gain(groups) if products else None
+
+
+def null_std(groups: Sequence[UpdateNull], credits: Sequence[Tensor], space: NullSpace) -> Tensor:
+    """The standard deviation of the mean of `update_cos` over groups under one Haar-random rotation of all credits.
+
+    It is exact but for the lengths, as in `haar_std`; the null's mean is zero. Groups without a credit or a gradient
+    are left out.
+    """
+    pairs = [(credit.double() / norm_of([credit]), group.along) for credit, group in zip(credits, groups, strict=True)]
+    known = [pair for pair in pairs if all(tensor.isfinite().all() for tensor in pair)]
+    if not known:
+        return torch.tensor(torch.nan, dtype=torch.float64)
+    turned, along = (by_position(torch.cat(tensors), space) for tensors in zip(*known, strict=True))
+    return rotation_std(turned, along) / (len(known) * _gain(groups))
+
+
+def _gain(groups: Sequence[UpdateNull]) -> Tensor:
+    """The root mean square of |Jᵀc| / |c| over the groups."""
+    return torch.stack([group.gain for group in groups]).nanmean().sqrt()
+
+
+def rotate(credit: Tensor, space: NullSpace, drawn_from: torch.Generator) -> Tensor:
+    """The credit under one Haar-random rotation of its features.
 
     A whole state that is large is not rotated as such: a rotation of n given vectors is a random orthonormal frame of
     their span, so the samples' coordinates in an orthonormal basis are put into one.
     """
-    return [
-        [_rotate(credit, space, generator(draw, "rotation null", block)) for block, credit in enumerate(credits)]
-        for draw in range(draws)
-    ]
-
-
-def _rotate(credit: Tensor, space: NullSpace, drawn_from: torch.Generator) -> Tensor:
     positions = by_position(credit, space)
     vectors = positions.flatten(0, 1)
     count, features = vectors.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -19,6 +20,13 @@ def norms(values: Tensor) -> Tensor:
     found = torch.linalg.vector_norm(values / largest, dim=-1) * largest.squeeze(-1)
     # A row of zeros and one with infinity give NaN here; their norm is their largest absolute value.
     return torch.where(found.isnan(), largest.squeeze(-1), found)
+
+
+def norm_of(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of several tensors as one vector; zero without tensors."""
+    if not tensors:
+        return torch.zeros((), dtype=torch.float64)
+    return norms(torch.cat([tensor.detach().double().flatten() for tensor in tensors])[None]).squeeze(0)
 
 
 def units(values: Tensor) -> Tensor:
@@ -60,16 +68,23 @@ def haar_std(credit: Tensor, reference: Tensor, space: NullSpace = "all") -> Ten
     """Standard deviation of the mean cosine when one Haar-random rotation Q is applied to every sample's credit.
 
     Feedback acts on features, so with `features` the rotation is one of the features, shared by all samples and
-    positions. The mean is <Q, M>/n with M = sum_it g_it a_it^T of unit vectors a_i, g_i, and E<Q, M>^2 = |M|_F^2 / d
-    exactly, so nothing needs to be drawn. |M|_F^2 = sum <g_j, g_k><a_j, a_k> over positions j, k; the cheaper of the
-    two is computed. The null's mean is zero.
+    positions. The mean is that of `rotation_std` for unit vectors a_i, g_i, divided by n. The null's mean is zero.
     """
     a, g = (_unit_positions(values, space) for values in (credit, reference))
     keep = a.isfinite().all(-1).all(-1) & g.isfinite().all(-1).all(-1)
-    count, features = int(keep.sum()), a.shape[-1]
-    a, g = a[keep].flatten(0, 1), g[keep].flatten(0, 1)
+    return rotation_std(a[keep], g[keep]) / int(keep.sum())  # NaN if no sample is left: 0 / 0.
+
+
+def rotation_std(a: Tensor, g: Tensor) -> Tensor:
+    """Standard deviation of sum_it <g_it, Q a_it> over Haar-random rotations Q, for [n, positions, features] each.
+
+    The sum is <Q, M> with M = sum_it g_it a_it^T, and E<Q, M>^2 = |M|_F^2 / d exactly, so nothing needs to be drawn.
+    |M|_F^2 = sum <g_j, g_k><a_j, a_k> over positions j, k; the cheaper of the two is computed.
+    """
+    features = a.shape[-1]
+    a, g = a.flatten(0, 1), g.flatten(0, 1)
     square = (g.T @ a).square().sum() if features < len(a) else ((a @ a.T) * (g @ g.T)).sum().clamp_min(0)
-    return (square / features).sqrt() / count  # NaN if no sample is left: 0 / 0.
+    return (square / features).sqrt()
 
 
 def _unit_positions(values: Tensor, space: NullSpace) -> Tensor:
