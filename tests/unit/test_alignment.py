@@ -216,6 +216,20 @@ def test_the_null_of_updates_follows_fresh_credits_sent_back(net):
         assert draws.std() == pytest.approx(np.std(means), rel=0.25)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_the_cosine_of_a_part_is_that_of_one_long_vector(scale):
+    draws = torch.Generator().manual_seed(2)
+    shapes = {"a": (3, 4), "b": (5,), "zero": (2,)}
+    left, right = ({n: torch.randn(s, generator=draws).double() for n, s in shapes.items()} for _ in range(2))
+    left["zero"].zero_()
+    a, b = (torch.cat([leaves[name].flatten() for name in shapes]) for leaves in (left, right))
+    scaled = {name: leaf * scale for name, leaf in left.items()}
+    assert float(part_cosine(scaled, right, list(shapes))) == pytest.approx(float(F.cosine_similarity(a, b, dim=0)))
+    assert part_cosine(scaled, right, ["zero"]).isnan()
+    assert part_cosine({**left, "b": left["b"] * torch.inf}, right, list(shapes)).isnan()
+    assert part_cosine({"a": left["a"]}, right, ["a", "b"]).isnan()
+
+
 def accumulating(parts):
     def update(model, batch):
         x, y = batch

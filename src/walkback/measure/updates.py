@@ -10,7 +10,7 @@ from torch import Tensor
 
 from walkback.core.random_streams import generator
 from walkback.measure.block_maps import BlockMaps
-from walkback.measure.vectors import NullSpace, by_position, cosines, norm_of, rotation_std
+from walkback.measure.vectors import NullSpace, by_position, norm_of, rotation_std
 from walkback.nets.network import Leaves
 
 STEM, HEAD = "stem", "head"
@@ -35,10 +35,32 @@ class Updates:
 
 def part_cosine(left: Leaves, right: Leaves, names: Sequence[str]) -> Tensor:
     """Cosine of two gradients over the named parameters as one vector; NaN if one is zero, missing or not finite."""
-    if not names or any(name not in left for name in names):
+    return _joined(_leaf_products(left, right, names), names)
+
+
+_LeafProduct = tuple[Tensor, Tensor, Tensor]
+"""The cosine of two gradients of one parameter, and their norms."""
+
+
+def _leaf_products(left: Leaves, right: Leaves, names: Sequence[str]) -> dict[str, _LeafProduct]:
+    """For each parameter that `left` has."""
+    found = {}
+    for name in names:
+        if name in left:
+            a, b = (leaves[name].detach().double().flatten() for leaves in (left, right))
+            sizes = norm_of([a]), norm_of([b])
+            found[name] = (torch.dot(a / sizes[0], b / sizes[1]), *sizes)
+    return found
+
+
+def _joined(products: Mapping[str, _LeafProduct], names: Sequence[str]) -> Tensor:
+    """The cosine over the named parameters as one vector."""
+    if not names or any(name not in products for name in names):
         return torch.tensor(torch.nan, dtype=torch.float64)
-    a, b = (torch.cat([leaves[name].detach().double().flatten() for name in names]) for leaves in (left, right))
-    return cosines(a, b)
+    cosine, a, b = (torch.stack(values) for values in zip(*(products[name] for name in names), strict=True))
+    # A parameter whose gradient is zero has no cosine of its own and adds nothing to that of all.
+    cosine = torch.where((a == 0) | (b == 0), 0.0, cosine)
+    return (cosine * (a / norm_of([a])) * (b / norm_of([b]))).sum()
 
 
 def update_cosines(updates: Updates, blocks: int) -> dict[str, Tensor]:
@@ -47,16 +69,18 @@ def update_cosines(updates: Updates, blocks: int) -> dict[str, Tensor]:
     for name, part in updates.parts.items():
         by_part.setdefault(part, []).append(name)
 
-    def of(made: Leaves) -> Tensor:
-        return torch.stack([part_cosine(made, updates.true, by_part.get(block, [])) for block in range(blocks)])
+    def of(products: Mapping[str, _LeafProduct]) -> Tensor:
+        return torch.stack([_joined(products, by_part.get(block, [])) for block in range(blocks)])
 
+    made = _leaf_products(updates.made, updates.true, list(updates.parts))
     found = {
-        "update_cos": of(updates.made),
-        "update_cos_stem": part_cosine(updates.made, updates.true, by_part.get(STEM, [])),
-        "update_cos_leaf": torch.stack([part_cosine(updates.made, updates.true, [name]) for name in updates.parts]),
+        "update_cos": of(made),
+        "update_cos_stem": _joined(made, by_part.get(STEM, [])),
+        "update_cos_leaf": torch.stack([_joined(made, [name]) for name in updates.parts]),
     }
     if updates.full is not None:
-        found["update_cos_full"] = of(updates.full)
+        in_blocks = [name for name, part in updates.parts.items() if isinstance(part, int)]
+        found["update_cos_full"] = of(_leaf_products(updates.full, updates.true, in_blocks))
     return found
 
 
@@ -89,7 +113,8 @@ def update_null(
     gain = (norm_of(list(updates.maps.pull(block, sent).values())) / norm_of([sent])).square()
     if not draws:
         return UpdateNull(along, gain)
-    return UpdateNull(along, gain, torch.stack([(drawn.double() * along).sum() / norm_of([drawn]) for drawn in draws]))
+    products = [torch.dot(drawn.detach().double().flatten(), along.flatten()) / norm_of([drawn]) for drawn in draws]
+    return UpdateNull(along, gain, torch.stack(products))
 
 
 def null_draws(groups: Sequence[UpdateNull]) -> Tensor | None:

@@ -22,11 +22,19 @@ def norms(values: Tensor) -> Tensor:
     return torch.where(found.isnan(), largest.squeeze(-1), found)
 
 
+_SQUARED_WITHOUT_LOSS = (1e-140, 1e140)
+"""Norms whose squares neither under- nor overflow."""
+
+
 def norm_of(tensors: Sequence[Tensor]) -> Tensor:
     """The norm of several tensors as one vector; zero without tensors."""
     if not tensors:
         return torch.zeros((), dtype=torch.float64)
-    return norms(torch.cat([tensor.detach().double().flatten() for tensor in tensors])[None]).squeeze(0)
+    flat = [tensor.detach().double().flatten() for tensor in tensors]
+    found: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(values) for values in flat]))
+    if _SQUARED_WITHOUT_LOSS[0] < float(found) < _SQUARED_WITHOUT_LOSS[1]:
+        return found
+    return norms(torch.cat(flat)[None]).squeeze(0)
 
 
 def units(values: Tensor) -> Tensor:
