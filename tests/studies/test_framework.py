@@ -272,7 +272,7 @@ class TestInterrupted:
         again = Measurements.load(path)
         assert again.arrays.keys() == original.arrays.keys()
         for key, values in original.arrays.items():
-            np.testing.assert_array_equal(again.arrays[key], values)
+            np.testing.assert_array_equal(again.arrays[key], values, err_msg=key)
         assert pages(copied) == pages(whole)
 
     def test_measurements_of_other_weights_are_taken_again(self, whole, copied):

@@ -14,6 +14,7 @@ from fake_measurements import ALL, exploded, healthy
 
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
+from walkback.judge.blocks import Block
 from walkback.judge.card import read_card
 from walkback.judge.card_schema import schema
 from walkback.judge.evidence import Evidence
@@ -91,6 +92,7 @@ def test_every_damaged_place_is_refused_by_name_and_as_jsonschema_would():
         damages = [edited(card, path, lambda place, key: place.__setitem__(key, {"nonsense": 1}))]
         optional = (
             path == ("blocks",)
+            or (path[0] == "blocks" and path[-1] in Block.JSON_OPTIONAL)
             or path[:-1] == ("claim", "frozen")
             or (path[:-1] == ("thresholds",) and path[-1] not in DiagnosticThresholds.JSON_REQUIRED)
         )

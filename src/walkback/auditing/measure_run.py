@@ -202,8 +202,7 @@ def _evaluation_samples(tests: TestSet) -> Groups:
 
 
 def _weight_change(first: Leaves, last: Leaves) -> dict[str, Array]:
-    """Norms of the initial parameters, of the trained ones, and of their difference; in the order of `first`, since a
-    safetensors file has no order."""
+    """Norms of the initial parameters, of the trained ones, and of their difference; in the order of `first`."""
 
     def sizes(leaves: Iterable[Tensor]) -> Array:
         found: Array = torch.stack([leaf.norm() for leaf in leaves]).cpu().numpy()
@@ -233,7 +232,8 @@ def _subject(
 
 
 def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, device: torch.device) -> Leaves:
-    """Stored arrays as tensors; refused if names, shapes or types are not those of this network or rule."""
+    """Stored arrays as tensors, in the order of `expected`: a safetensors file has no order, and sums in another order
+    differ in their last bits. Refused if names, shapes or types are not those of this network or rule."""
     got = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
     wanted = {name: (tuple(leaf.shape), str(leaf.numpy().dtype)) for name, leaf in expected.items()}
     if got != wanted:
@@ -241,7 +241,7 @@ def _leaves(run: store.Run, what: str, arrays: store.Arrays, expected: Leaves, d
         raise store.damaged_run(
             run.path, f"{what}.safetensors does not hold this {what}: '{name}' differs in name, shape or type"
         )
-    return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+    return {name: torch.from_numpy(arrays[name]).to(device) for name in expected}
 
 
 def _first(batches: Sequence[tuple[Tensor, Tensor]], count: int) -> list[tuple[Tensor, Tensor]]:

@@ -302,7 +302,6 @@ class NetworkSubject(Subject):
             return {n: torch.zeros_like(leaf) if n.startswith(untrained) else leaf for n, leaf in found.items()}
 
         true = local.gradients(plain, transport(plain), "output", None, how.penalty_reduction)
-        # A stored file has no order; sorted, the same sums have the same rounding.
         names = [(name, name.split(".")) for name in sorted(true)]
         parts = {name: int(path[1]) if path[0] == "blocks" else path[0] for name, path in names}
         return Updates(

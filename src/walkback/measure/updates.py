@@ -39,7 +39,7 @@ def part_cosine(left: Leaves, right: Leaves, names: Sequence[str]) -> Tensor:
 
 
 _LeafProduct = tuple[Tensor, Tensor, Tensor]
-"""The cosine of two gradients of one parameter, and their norms."""
+"""The cosine of two gradients of one parameter, zero if one of them is zero, and their norms."""
 
 
 def _leaf_products(left: Leaves, right: Leaves, names: Sequence[str]) -> dict[str, _LeafProduct]:
@@ -49,8 +49,13 @@ def _leaf_products(left: Leaves, right: Leaves, names: Sequence[str]) -> dict[st
         if name in left:
             a, b = (leaves[name].detach().double().flatten() for leaves in (left, right))
             sizes = norm_of([a]), norm_of([b])
-            found[name] = (torch.dot(a / sizes[0], b / sizes[1]), *sizes)
+            found[name] = (torch.dot(_unit(a, sizes[0]), _unit(b, sizes[1])), *sizes)
     return found
+
+
+def _unit(values: Tensor, size: Tensor) -> Tensor:
+    """A vector of this norm divided by it; zero if it is zero."""
+    return values / size.where(size > 0, 1.0)
 
 
 def _joined(products: Mapping[str, _LeafProduct], names: Sequence[str]) -> Tensor:
@@ -58,8 +63,6 @@ def _joined(products: Mapping[str, _LeafProduct], names: Sequence[str]) -> Tenso
     if not names or any(name not in products for name in names):
         return torch.tensor(torch.nan, dtype=torch.float64)
     cosine, a, b = (torch.stack(values) for values in zip(*(products[name] for name in names), strict=True))
-    # A parameter whose gradient is zero has no cosine of its own and adds nothing to that of all.
-    cosine = torch.where((a == 0) | (b == 0), 0.0, cosine)
     return (cosine * (a / norm_of([a])) * (b / norm_of([b]))).sum()
 
 
