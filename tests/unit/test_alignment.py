@@ -19,7 +19,7 @@ from walkback.measure.module_subject import ModuleSubject
 from walkback.measure.options import MeasureOptions
 from walkback.measure.snapshot import measure
 from walkback.measure.subject import LocalLoss, NetworkSubject
-from walkback.measure.updates import part_cosine, rotate
+from walkback.measure.updates import FRESH_GROUPS, part_cosine, rotate
 from walkback.measure.vectors import haar_std
 from walkback.nets.network import part
 
@@ -201,7 +201,7 @@ def test_the_null_of_updates_has_the_width_of_rotated_credits_over_all_groups(na
 @pytest.mark.parametrize("net", ["resmlp", pytest.param("vit_mini", marks=pytest.mark.slow)])
 def test_the_null_of_updates_follows_fresh_credits_sent_back(net):
     made, subject, found = measured("dfa", net, count=512)
-    groups = regroup([data_for(made, 512)])
+    groups = list(regroup([data_for(made, 512)]))[:FRESH_GROUPS]
     passes = [subject.run(*group, updates=True) for group in groups]
     for block in range(made.net.depth):
         names = [leaf for leaf, part in passes[0].updates.parts.items() if part == block]
@@ -212,8 +212,7 @@ def test_the_null_of_updates_follows_fresh_credits_sent_back(net):
             cosines = [part_cosine(own, seen.updates.true, names) for own, seen in zip(sent, passes, strict=True)]
             means.append(float(torch.stack(cosines).mean()))
         draws = found.arrays["null_update"][block]
-        assert np.corrcoef(draws, means)[0, 1] > 0.95
-        assert draws.std() == pytest.approx(np.std(means), rel=0.25)
+        np.testing.assert_allclose(draws, means, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])

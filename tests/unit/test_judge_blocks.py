@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_measurements import changed, healthy, without_blocks
 
-from walkback.core.measurements import NULL_OVER_GROUPS, Measurements
+from walkback.core.measurements import NULL_GROUPS, NULL_OVER_GROUPS, Measurements
 from walkback.judge.blocks import NO_UPDATE
 from walkback.judge.card_text import card_text
 from walkback.judge.quantities import quantities
@@ -54,9 +54,10 @@ def test_update_cos_is_compared_with_the_draws_of_its_null():
     null = np.tile(np.linspace(-0.2, 0.2, 20), (depth, 1))
     of_first_group = measured(update_cos=made, null_update=null)
     over_groups = changed(of_first_group, facts={NULL_OVER_GROUPS: True})
+    of_two_groups = changed(of_first_group, facts={NULL_GROUPS: 2})
     width = null[0].std(ddof=1) * np.sqrt(1 + 1 / 20)
     # Measurements of 0.10 have the null of the first group, with whose cosine it is compared.
-    for m, cosine in ((over_groups, 0.8), (of_first_group, 0.7)):
+    for m, cosine in ((over_groups, 0.8), (of_two_groups, made[0, :2].mean()), (of_first_group, 0.7)):
         first = quantities(m, DiagnosticThresholds()).blocks[0]
         assert first.update_cos.known == pytest.approx(0.8)
         assert first.update_z.known == pytest.approx(cosine / width)

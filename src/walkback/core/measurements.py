@@ -36,8 +36,10 @@ RULE_CREDIT = "the rule's"
 """The fact `credit` of walkback's own rules."""
 FIRST_EDITION = "first_edition"
 """The fact that measurements are to be read as a card of format 1 reads them."""
+NULL_GROUPS = "null_update_groups"
+"""The number of groups that the draws of the null of `update_cos` are a mean over, the first ones."""
 NULL_OVER_GROUPS = "null_update_over_groups"
-"""The fact that the null of `update_cos` is a mean over all groups; without it, it is that of the first group."""
+"""The fact of version 0.12 that they are a mean over all groups; with neither, they are those of the first group."""
 
 Array = NDArray[np.float64]
 
@@ -103,8 +105,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "update_cos_full": ("block", "group"),
     "update_cos_stem": ("group",),
     "update_cos_leaf": ("updated", "group"),
-    # Nulls of the mean of update_cos over groups (NULL_OVER_GROUPS): under freshly drawn credits, or the standard
-    # deviation under random rotations of the credits. Versions before 0.13 drew rotations, too.
+    # Nulls of the mean of update_cos over groups: under freshly drawn credits (over NULL_GROUPS groups), or the
+    # standard deviation under random rotations of the credits. Versions before 0.13 drew rotations, too.
     "null_update": ("block", "draw"),
     "null_update_std": ("block",),
     # Check of the reference by finite differences: the error relative to |g|, what rounding alone explains of it, the

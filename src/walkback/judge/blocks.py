@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walkback.core.measurements import NULL_OVER_GROUPS, Array, Measurements
+from walkback.core.measurements import NULL_GROUPS, NULL_OVER_GROUPS, Array, Measurements
 from walkback.judge import student_t
 from walkback.judge.card_part import CardPart, NonNegative
 from walkback.judge.layers import fresh_of, is_exact_block, score
@@ -155,22 +155,24 @@ def _middle(values: Array | None, index: int) -> Number:
 def _update_null(m: Measurements, index: int) -> tuple[Number, Number, int]:
     """z of update_cos over its null, the null's spread, and the draws that it is estimated from; means over groups.
 
-    Measurements of 0.10 have the null of the first group only, and that group's cosine is compared with it.
+    Draws are compared with the mean over the groups that they were drawn in: measurements of 0.10 have the null of the
+    first group only, those of 0.12 of all groups.
     """
     made, null, stds = (m.get(name) for name in ("update_cos", "null_update", "null_update_std"))
     if made is None or not np.isfinite(made[index]).any():
         return Number.missing(NO_UPDATE), Number.missing(NO_UPDATE), 0
-    cosine = float(np.nanmean(made[index]) if m.facts.get(NULL_OVER_GROUPS) else made[index][0])
     if stds is not None:
-        std = float(stds[index])
-        return score(Number.of(cosine), std), Number.of(std) if np.isfinite(std) else Number.invalid(NO_WIDTH), 0
+        std, cosine = float(stds[index]), Number.of(float(np.nanmean(made[index])))
+        return score(cosine, std), Number.of(std) if np.isfinite(std) else Number.invalid(NO_WIDTH), 0
     if null is None:
         return (*(Number.missing("the null was not measured"),) * 2, 0)
     draws = null[index][np.isfinite(null[index])]
     if draws.size < 2:
         return (*(Number.invalid(NO_WIDTH),) * 2, 0)
     std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
-    return score(Number.of(cosine - float(draws.mean())), std), Number.of(std), int(draws.size)
+    groups = len(made[index]) if m.facts.get(NULL_OVER_GROUPS) else m.facts.get(NULL_GROUPS, 1)
+    excess = float(np.nanmean(made[index][:groups])) - float(draws.mean())
+    return score(Number.of(excess), std), Number.of(std), int(draws.size)
 
 
 def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from walkback.core.measurements import GROUP, Array
 from walkback.measure.subject import FrozenPass
-from walkback.measure.updates import UpdateNull, null_draws, null_std
+from walkback.measure.updates import UpdateNull, null_std
 from walkback.measure.vectors import (
     NullSpace,
     as_rows,
@@ -47,6 +47,8 @@ class GroupMeasurement:
     """Cosines of parameter gradients."""
     update_nulls: list[UpdateNull] = field(default_factory=list)
     """For each block, the group's part in the null of these cosines."""
+    fresh_updates: list[Tensor] = field(default_factory=list)
+    """For each block, these cosines under each fresh draw of the feedback; empty in later groups."""
 
     @property
     def exact_pass(self) -> FrozenPass:
@@ -127,15 +129,13 @@ def _update_arrays(groups: Sequence[GroupMeasurement], site: str | None, space: 
     if not full:
         return {}
     found = {name: torch.stack([group.updates[name] for group in full], dim=-1) for name in full[0].updates}
-    if full[0].update_nulls:
+    if drawn := [torch.stack(group.fresh_updates) for group in full if group.fresh_updates]:
+        found["null_update"] = torch.stack(drawn).nanmean(0)
+    elif full[0].update_nulls:
         by_block = list(zip(*(group.update_nulls for group in full), strict=True))
-        drawn = [draws for nulls in by_block if (draws := null_draws(nulls)) is not None]
-        if drawn:
-            found["null_update"] = torch.stack(drawn)
-        else:
-            credits = [[used_credit(g.exact_credit or [], block, site) for g in full] for block in range(len(by_block))]
-            widths = [null_std(nulls, own, space) for nulls, own in zip(by_block, credits, strict=True)]
-            found["null_update_std"] = torch.stack(widths)
+        credits = [[used_credit(g.exact_credit or [], block, site) for g in full] for block in range(len(by_block))]
+        widths = [null_std(nulls, own, space) for nulls, own in zip(by_block, credits, strict=True)]
+        found["null_update_std"] = torch.stack(widths)
     return {name: _to_array(values) for name, values in found.items()}
 
 

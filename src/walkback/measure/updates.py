@@ -89,41 +89,41 @@ def update_cosines(updates: Updates, blocks: int) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class UpdateNull:
-    """What one group of samples contributes to the null of a block's `update_cos`: other credits in place of the
-    method's.
+    """What one group of samples contributes to the null of a block's `update_cos`: random rotations of the method's
+    credit in its place.
 
     A block's parameter gradient is linear in the credit c at its output: Jᵀc. Its inner product with the true gradient
-    G is <c, JG>, so that with JG known no credit of the null has to be sent back. Only the length |Jᵀc| needs that; it
+    G is <c, JG>, so that with JG known no rotated credit has to be sent back. Only the length |Jᵀc| needs that; it
     hardly differs between random credits of one length, so it is taken from one of them in each group.
     """
 
     along: Tensor
     """JG / |G|, shaped like the credit."""
     gain: Tensor
-    """(|Jᵀc| / |c|)² for one credit of the null."""
-    products: Tensor | None = None
-    """<c, JG> / (|c| |G|) for each fresh draw of the credit c; None where the null is that of random rotations."""
+    """(|Jᵀc| / |c|)² for one rotation of the credit."""
 
 
-def update_null(
-    updates: Updates, block: int, credit: Tensor, draws: Sequence[Tensor], space: NullSpace, group: int
-) -> UpdateNull:
-    """The contribution of one group; with `draws` of fresh credits, or of rotations of the method's own `credit`."""
+def update_null(updates: Updates, block: int, credit: Tensor, space: NullSpace, group: int) -> UpdateNull:
+    """The contribution of one group."""
     assert updates.maps is not None
     true = {name: updates.true[name] for name, part in updates.parts.items() if part == block}
     along = updates.maps.push(block, true).double() / norm_of(list(true.values()))
-    sent = draws[group % len(draws)] if draws else rotate(credit, space, generator(group, "rotation null", block))
-    gain = (norm_of(list(updates.maps.pull(block, sent).values())) / norm_of([sent])).square()
-    if not draws:
-        return UpdateNull(along, gain)
-    products = [torch.dot(drawn.detach().double().flatten(), along.flatten()) / norm_of([drawn]) for drawn in draws]
-    return UpdateNull(along, gain, torch.stack(products))
+    turned = rotate(credit, space, generator(group, "rotation null", block))
+    gain = (norm_of(list(updates.maps.pull(block, turned).values())) / norm_of([turned])).square()
+    return UpdateNull(along, gain)
 
 
-def null_draws(groups: Sequence[UpdateNull]) -> Tensor | None:
-    """The mean of `update_cos` over groups under each fresh draw of the feedback."""
-    products = [group.products for group in groups if group.products is not None]
-    return torch.stack(products).nanmean(0) / _gain(groups) if products else None
+FRESH_GROUPS = 2
+"""Groups in which freshly drawn credits are sent back. A draw of the feedback is the same in all groups, so that more
+groups hardly narrow the null."""
+
+
+def fresh_update_cosines(updates: Updates, block: int, draws: Sequence[Tensor]) -> Tensor:
+    """`update_cos` of a block in one group under each draw. The cosines of fresh feedback may be far from zero, so
+    their lengths are not approximated as those of rotations are."""
+    assert updates.maps is not None
+    names = [name for name, part in updates.parts.items() if part == block]
+    return torch.stack([part_cosine(updates.maps.pull(block, drawn), updates.true, names) for drawn in draws])
 
 
 def null_std(groups: Sequence[UpdateNull], credits: Sequence[Tensor], space: NullSpace) -> Tensor:
@@ -137,12 +137,8 @@ def null_std(groups: Sequence[UpdateNull], credits: Sequence[Tensor], space: Nul
     if not known:
         return torch.tensor(torch.nan, dtype=torch.float64)
     turned, along = (by_position(torch.cat(tensors), space) for tensors in zip(*known, strict=True))
-    return rotation_std(turned, along) / (len(known) * _gain(groups))
-
-
-def _gain(groups: Sequence[UpdateNull]) -> Tensor:
-    """The root mean square of |Jᵀc| / |c| over the groups."""
-    return torch.stack([group.gain for group in groups]).nanmean().sqrt()
+    gain = torch.stack([group.gain for group in groups]).nanmean().sqrt()
+    return rotation_std(turned, along) / (len(known) * gain)
 
 
 def rotate(credit: Tensor, space: NullSpace, drawn_from: torch.Generator) -> Tensor:
