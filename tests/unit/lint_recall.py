@@ -1,8 +1,8 @@
-"""How many variants of each pattern the linter finds; `python tests/unit/lint_recall.py` writes the table of docs/linter.md.
+"""How many variants of each mistake the linter finds; `python tests/unit/lint_recall.py` updates docs/linter.md.
 
-Each file of lint_variants/ has ten ways to write a code's mistake and five pieces of correct code that resemble it, each
-below a comment `# mistake: ...` or `# correct: ...` and checked as a file of its own. The variants were written before the
-rule was looked at; one that is missed stays in the file and is listed on the page.
+Each file of lint_variants/ has ten ways to write a code's mistake and five pieces of correct code that resemble it,
+each below a comment `# mistake: ...` or `# correct: ...` and checked as a file of its own. The variants were written
+before the rule was looked at; one that is missed stays in the file and is listed on the page.
 """
 
 from __future__ import annotations

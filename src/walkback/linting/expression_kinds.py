@@ -30,6 +30,7 @@ ExpressionTest = Callable[[ast.expr], bool | None]
 """True or False where the expression alone decides; None where its operands or bindings have to be tested."""
 
 GRADIENT_CALLS = {"torch.autograd.grad", "torch.func.grad", "torch.func.vjp", "torch.autograd.functional.vjp"}
+GRADIENT_CALLS |= {"jax.grad", "jax.value_and_grad", "jax.vjp"}
 COSINE_CALL = "torch.nn.functional.cosine_similarity"
 COSINE_CLASS = "torch.nn.CosineSimilarity"
 TRIGONOMETRY = re.compile(r"^(torch|math|numpy|cmath|jax\.numpy|tensorflow|tensorflow\.math)\.(cos|cosh)$")
@@ -44,6 +45,7 @@ SAME_KIND_CALLS = {f"torch.{name}" for name in ("cat", "concat", "stack", "hstac
 SAME_KIND_CALLS |= {f"torch.{name}" for name in ("sum", "flatten", "reshape", "squeeze")}
 SAME_KIND_CALLS |= {f"numpy.{name}" for name in ("array", "asarray", "concatenate", "stack", "hstack", "mean")}
 SAME_KIND_CALLS |= {"numpy.nanmean", "numpy.ravel", "numpy.squeeze", "torch.nn.utils.parameters_to_vector"}
+SAME_KIND_CALLS |= {"einops.rearrange", "numpy.average", "torch.nanmean", "numpy.abs", "torch.abs"}
 SAME_KIND_CALLS |= {"list", "tuple", "float", "sum", "statistics.mean", "statistics.fmean"}
 
 
@@ -106,6 +108,9 @@ def is_gradient(source: Source, node: ast.expr) -> bool:
             return True
         if source.called_name(part) in GRADIENT_CALLS:
             return True
+        # torch.func.grad(f)(x)
+        if isinstance(part, ast.Call) and source.called_name(part.func) in GRADIENT_CALLS:
+            return True
         if isinstance(part, ast.Name | ast.Attribute):
             named = words_of_name(part)
             if named & GRADIENT_WORDS and not named & NOT_GRADIENT_WORDS:
@@ -154,7 +159,8 @@ def is_cosine(source: Source, node: ast.expr) -> bool:
     def test(part: ast.expr) -> bool | None:
         if is_cosine_call(source, part):
             return True
-        if isinstance(part, ast.Name | ast.Attribute):
+        is_key = isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant)
+        if isinstance(part, ast.Name | ast.Attribute) or is_key:
             named = words_of_name(part)
             if named & NOT_COSINE_WORDS or _is_trigonometric_cosine(source, part):
                 return False
@@ -165,7 +171,7 @@ def is_cosine(source: Source, node: ast.expr) -> bool:
     return derives_from(source, node, test)
 
 
-def _is_trigonometric_cosine(source: Source, part: ast.Name | ast.Attribute) -> bool:
+def _is_trigonometric_cosine(source: Source, part: ast.expr) -> bool:
     """Whether a name is the cosine of an angle: `cos, sin = ...` of rotary embeddings, `cos = torch.cos(angle)`."""
     if not isinstance(part, ast.Name):
         return False
@@ -206,9 +212,74 @@ def is_norm(source: Source, node: ast.expr) -> bool:
     def test(part: ast.expr) -> bool | None:
         if is_norm_call(source, part) or (isinstance(part, ast.Name) and words_of_name(part) & {"norm", "norms"}):
             return True
+        # A function of the user's own: norm(u).
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "norm" and part.args:
+            return True
         return None
 
     return derives_from(source, node, test)
+
+
+def is_product_of_norms(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is norm * norm, the denominator of a cosine, or a name bound to nothing else."""
+    if isinstance(node, ast.Name):
+        values = [b.value for b in source.bindings(node, node.id) if b.value is not None and b.value is not node]
+        return bool(values) and all(
+            not isinstance(value, ast.Name) and is_product_of_norms(source, value) for value in values
+        )
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return is_norm(source, node.left) and is_norm(source, node.right)
+    return False
+
+
+def is_cosine_by_hand(source: Source, node: ast.AST) -> bool:
+    """Whether an expression is dot / (norm * norm) or dot / norm / norm."""
+    match node:
+        case ast.BinOp(op=ast.Div(), left=ast.BinOp(op=ast.Div(), right=one), right=other):
+            return is_norm(source, one) and is_norm(source, other)
+        case ast.BinOp(op=ast.Div(), right=denominator):
+            return is_product_of_norms(source, denominator)
+    return False
+
+
+def sum_of_squares_operand(source: Source, node: ast.expr) -> ast.expr | None:
+    """The vector of which an expression is the sum of squares: (z**2).sum(-1), z.pow(2).sum(), einsum(..., z, z)."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=squares, attr="sum")) if not source.called_name(node):
+            return square_operand(source, squares)
+        case ast.Call(args=[squares, *_]) if source.called_name(node) in ("torch.sum", "numpy.sum"):
+            return square_operand(source, squares)
+        case ast.Call(args=[_, one, other]) if source.called_name(node) in ("torch.einsum", "numpy.einsum"):
+            return one if ast.dump(one) == ast.dump(other) else None
+    return None
+
+
+def square_operand(source: Source, node: ast.expr) -> ast.expr | None:
+    """The x of x**2, x * x, x.square() or x.pow(2)."""
+    match node:
+        case ast.BinOp(left=operand, op=ast.Pow(), right=power) if literal_number(power) == 2:
+            return operand
+        case ast.BinOp(left=one, op=ast.Mult(), right=other) if ast.dump(one) == ast.dump(other):
+            return one
+        case ast.Call(func=ast.Attribute(value=operand, attr="square")) if not source.called_name(node):
+            return operand
+        case ast.Call(func=ast.Attribute(value=operand, attr="pow"), args=[power]) if literal_number(power) == 2:
+            return operand
+        case ast.Call(args=[operand]) if source.called_name(node) in ("torch.square", "numpy.square"):
+            return operand
+    return None
+
+
+def square_root_operand(source: Source, node: ast.AST) -> ast.expr | None:
+    """The operand of a square root, as a function or a method."""
+    match node:
+        case ast.Call(args=[operand]) if source.called_name(node) in ("torch.sqrt", "numpy.sqrt", "math.sqrt"):
+            return operand
+        case ast.Call(func=ast.Attribute(value=operand, attr="sqrt" | "sqrt_"), args=[]) if not source.called_name(
+            node
+        ):
+            return operand
+    return None
 
 
 def resolve_number(source: Source, node: ast.expr | None, depth: int = 3) -> float | None:
@@ -226,7 +297,7 @@ def resolve_number(source: Source, node: ast.expr | None, depth: int = 3) -> flo
 
 def is_dtype(source: Source, node: ast.expr | None, dtype: str) -> bool:
     return node is not None and (
-        source.qualified_name(node) == f"torch.{dtype}" or getattr(node, "value", None) == dtype
+        source.qualified_name(node) in (f"torch.{dtype}", f"numpy.{dtype}") or getattr(node, "value", None) == dtype
     )
 
 
@@ -254,14 +325,23 @@ def file_takes_gradients(source: Source) -> bool:
 def file_measures_alignment(source: Source) -> bool:
     """Whether the file has a cosine of gradients, or takes gradients and defines a function named after alignment."""
     if "measures_alignment" not in source.file_answers:
-        functions = source.nodes(ast.FunctionDef)
-        named = any(
-            split_identifier(function.name) & ALIGNMENT_WORDS for function in functions
-        ) and file_takes_gradients(source)
-        source.file_answers["measures_alignment"] = named or any(
-            compares_gradients(source, node) for node in source.nodes(ast.Call)
-        )
+        source.file_answers["measures_alignment"] = any(
+            _is_alignment_function(source, function) for function in source.nodes(ast.FunctionDef)
+        ) or any(compares_gradients(source, node) for node in source.nodes(ast.Call))
     return source.file_answers["measures_alignment"]
+
+
+def _is_alignment_function(source: Source, function: ast.FunctionDef) -> bool:
+    """Whether a function is named after alignment in a file that takes gradients, or computes a cosine of gradients."""
+    named = split_identifier(function.name)
+    if named & ALIGNMENT_WORDS and file_takes_gradients(source):
+        return True
+    if not named & (ALIGNMENT_WORDS | COSINE_WORDS):
+        return False
+    given = [
+        a for a in function.args.args if words_of_name(a) & GRADIENT_WORDS and not words_of_name(a) & NOT_GRADIENT_WORDS
+    ]
+    return bool(given) and any(is_cosine_by_hand(source, node) for node in source.scope_nodes(function))
 
 
 def has_value_per_seed(source: Source, node: ast.expr) -> bool:

@@ -164,16 +164,50 @@ class Source:
 
         Empty for names that are defined in the file. Synonyms are mapped to one spelling.
         """
-        if isinstance(node, ast.Attribute):
-            owner = self.qualified_name(node.value)
-            return SYNONYMS.get(f"{owner}.{node.attr}", f"{owner}.{node.attr}") if owner else ""
+        attributes: list[str] = []
+        for _ in range(_LONGEST_NAME):
+            if isinstance(node, ast.Attribute):
+                attributes.insert(0, node.attr)
+                node = node.value
+            elif isinstance(node, ast.Name) and (alias := self._alias_value(node)) is not None:
+                node = alias
+            else:
+                break
+        if not isinstance(node, ast.Name):
+            return ""
+        bindings = self.bindings(node, node.id)
+        imported = [binding.imported for binding in bindings if binding.imported]
+        first = imported[-1] if imported else node.id if not bindings and hasattr(builtins, node.id) else ""
+        return _one_spelling(".".join([first, *attributes])) if first else ""
+
+    def _alias_value(self, name: ast.Name) -> ast.expr | None:
+        """The value of `length = torch.linalg.vector_norm`: an attribute or name that is the name's only binding."""
+        bindings = self.bindings(name, name.id)
+        if len(bindings) != 1 or bindings[0].is_item or not isinstance(bindings[0].node, ast.Assign):
+            return None
+        value = bindings[0].value
+        return value if isinstance(value, ast.Attribute | ast.Name) else None
+
+    def constant(self, node: ast.expr | None) -> object:
+        """The value of a literal, or of a name that is bound to one literal only; None for anything else."""
         if isinstance(node, ast.Name):
-            bindings = self.bindings(node, node.id)
-            imported = [binding.imported for binding in bindings if binding.imported]
-            if imported:
-                return SYNONYMS.get(imported[-1], imported[-1])
-            return node.id if not bindings and hasattr(builtins, node.id) else ""
-        return ""
+            values = [binding.value for binding in self.bindings(node, node.id)]
+            node = values[0] if len(values) == 1 else None
+        return node.value if isinstance(node, ast.Constant) else None
+
+    def function(self, call: ast.Call) -> Function | None:
+        """The function of the file that a call calls by its name or as `self.<name>`."""
+        match call.func:
+            case ast.Name(id=name):
+                defined = [binding.node for binding in self.bindings(call, name)]
+                return defined[-1] if defined and isinstance(defined[-1], Function) else None
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                return self._functions.get(name)
+        return None
+
+    @cached_property
+    def _functions(self) -> dict[str, Function]:
+        return {function.name: function for function in self.scopes() if isinstance(function, Function)}
 
     def called_name(self, node: ast.AST) -> str:
         """The qualified name of a call's function; empty for a function of the file and for nodes that are no call."""
@@ -184,6 +218,9 @@ class Source:
         return self._called_names[node]
 
 
+_LONGEST_NAME = 50
+"""Attributes and aliases that a name is followed through; a longer chain is no name of a library."""
+_PREFIXES = {"jax.numpy.": "numpy.", "torch.Tensor.": "torch.", "jax.scipy.": "scipy."}
 SYNONYMS = {
     "torch.cosine_similarity": "torch.nn.functional.cosine_similarity",
     "torch.nn.modules.distance.CosineSimilarity": "torch.nn.CosineSimilarity",
@@ -195,8 +232,19 @@ SYNONYMS = {
     "torch.clip": "torch.clamp",
     "torch.absolute": "torch.abs",
     "numpy.absolute": "numpy.abs",
+    "numpy.half": "numpy.float16",
+    "torch.vmap": "torch.func.vmap",
+    "jax.nn.softmax": "torch.softmax",
+    "scipy.special.softmax": "torch.softmax",
+    "jax.nn.one_hot": "torch.nn.functional.one_hot",
 }
-"""Qualified names of the same object, mapped to the spelling that the rules compare with."""
+"""Qualified names of the same object, or of one that behaves alike, mapped to the spelling the rules compare with."""
+
+
+def _one_spelling(name: str) -> str:
+    for prefix, other in _PREFIXES.items():
+        name = other + name.removeprefix(prefix) if name.startswith(prefix) else name
+    return SYNONYMS.get(name, name)
 
 
 def _bindings_of(node: ast.AST) -> Iterator[tuple[str, Binding]]:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.expression_kinds import is_cosine
+from walkback.linting.expression_kinds import is_cosine, is_cosine_by_hand, square_operand, square_root_operand
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 _ABS_CALLS = {"abs", "torch.abs", "numpy.abs", "math.fabs", "numpy.fabs"}
+_ABS_METHODS = ("abs", "abs_", "absolute", "absolute_")
+_MAXIMUM_CALLS = ("max", "torch.maximum", "torch.max", "numpy.maximum")
+MESSAGE = "the sign of this cosine is discarded: credit that points uphill counts as aligned"
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -25,18 +28,33 @@ def find(source: Source) -> Iterator[Hit]:
         if values is None or isinstance(values, ast.BinOp) or _is_compared(source, call):
             continue
         if is_cosine(source, values):
-            yield call, "the sign of this cosine is discarded: credit that points uphill counts as aligned"
+            yield call, MESSAGE
+    for node in source.nodes(ast.BinOp):
+        # |dot| / (norm * norm)
+        is_of_dot = isinstance(node.left, ast.Call) and _abs_operand(source, node.left) is not None
+        if is_of_dot and is_cosine_by_hand(source, node) and not _is_compared(source, node):
+            yield node, MESSAGE
 
 
 def _abs_operand(source: Source, call: ast.Call) -> ast.expr | None:
-    if source.called_name(call) in _ABS_CALLS:
+    """The x of abs(x), x.abs(), map(abs, x), sqrt(x**2) and maximum(x, -x)."""
+    called = source.called_name(call)
+    if called in _ABS_CALLS:
         return call.args[0] if call.args else None
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("abs", "abs_") and not source.called_name(call):
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _ABS_METHODS and not called:
         return call.func.value
+    root = square_root_operand(source, call)
+    if root is not None:
+        return square_operand(source, root)
+    match call.args:
+        case [function, values] if called == "map" and source.qualified_name(function) in _ABS_CALLS:
+            return values
+        case [one, ast.UnaryOp(op=ast.USub(), operand=other)] if called in _MAXIMUM_CALLS:
+            return one if ast.dump(one) == ast.dump(other) else None
     return None
 
 
-def _is_compared(source: Source, call: ast.Call) -> bool:
+def _is_compared(source: Source, call: ast.expr) -> bool:
     """Whether the value is only compared with a bound, here or through the name it is assigned to."""
     for outer in source.ancestors(call):
         if isinstance(outer, ast.Compare | ast.Assert):

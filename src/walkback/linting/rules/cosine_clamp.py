@@ -24,8 +24,11 @@ _HARMLESS_EPS = 1e-12
 def find(source: Source) -> Iterator[Hit]:
     for call in source.nodes(ast.Call):
         module = cosine_module_of(source, call)
+        made_by = None if module is not None else _maker_of_function(source, call)
         if module is not None:
             eps = argument(module, 1, "eps")
+        elif made_by is not None:
+            eps = argument(made_by, None, "eps")
         elif source.called_name(call) == COSINE_CALL:
             eps = argument(call, 3, "eps")
         else:
@@ -33,11 +36,28 @@ def find(source: Source) -> Iterator[Hit]:
         value = resolve_number(source, eps) if eps is not None else 1e-8
         if value is None or value <= _HARMLESS_EPS:
             continue
-        sides = [side for side in (argument(call, 0, "x1"), argument(call, 1, "x2")) if side is not None]
+        pairs = [part.value for part in call.args if isinstance(part, ast.Starred)]
+        sides = [side for side in (argument(call, 0, "x1"), argument(call, 1, "x2"), *pairs) if side is not None]
         if sides and any(is_gradient(source, side) for side in sides):
             yield call, f"this cosine of gradients clamps each norm at {value:g}: small gradients appear misaligned"
         elif len(sides) == 2 and all(_is_double(source, side) for side in sides):
             yield call, f"casting to double does not remove the clamp: each norm is still raised to {value:g}"
+
+
+def _maker_of_function(source: Source, call: ast.Call) -> ast.Call | None:
+    """The `partial(F.cosine_similarity, ...)` or `vmap(F.cosine_similarity)` that made the function a call calls."""
+    made: list[ast.expr | None] = [call.func]
+    if isinstance(call.func, ast.Name):
+        made = [binding.value for binding in source.bindings(call, call.func.id)]
+    for maker in made:
+        if (
+            isinstance(maker, ast.Call)
+            and source.called_name(maker) in ("functools.partial", "torch.func.vmap")
+            and maker.args
+            and source.qualified_name(maker.args[0]) == COSINE_CALL
+        ):
+            return maker
+    return None
 
 
 def _is_double(source: Source, node: ast.expr) -> bool:

@@ -12,8 +12,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.expression_kinds import compares_gradients, derives_from
-from walkback.linting.identifier_words import COSINE_WORDS, FEEDBACK_WORDS, name_of, split_identifier
+from walkback.linting.expression_kinds import compares_gradients, is_cosine_by_hand
+from walkback.linting.identifier_words import (
+    COSINE_WORDS,
+    FEEDBACK_WORDS,
+    name_of,
+    split_identifier,
+    words_of_name,
+)
+from walkback.linting.random_draws import is_drawn
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
@@ -31,7 +38,7 @@ NULL_WORDS = {
     "train",
     "simulate",
 }
-_DRAWING_CALLS = {"torch.randn", "torch.rand", "torch.randn_like", "torch.normal"}
+_ERROR_WORDS = {"error", "errors", "err", "delta", "deltas", "e"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -40,11 +47,13 @@ def find(source: Source) -> Iterator[Hit]:
         if not named & _MEASURING_WORDS or named & NULL_WORDS:
             continue
         inside = source.scope_nodes(function)
-        if not any(compares_gradients(source, node) for node in inside) or _trains(inside):
+        compares = any(compares_gradients(source, n) or is_cosine_by_hand(source, n) for n in inside)
+        if not compares or _trains(inside):
             continue
         for node in inside:
-            if isinstance(node, ast.Assign) and _is_feedback(node) and _is_drawn(source, node.value):
-                yield node, f"{function.name} measures against feedback drawn here, not the one trained with"
+            is_named = isinstance(node, ast.Assign) and _is_feedback(node) and is_drawn(source, node.value)
+            if is_named or _projects_error_at_random(source, node):
+                yield node, f"{function.name} measures against feedback drawn here, not the one trained with"  # type: ignore[misc]
 
 
 def _is_feedback(node: ast.Assign) -> bool:
@@ -52,8 +61,12 @@ def _is_feedback(node: ast.Assign) -> bool:
     return bool(named & FEEDBACK_WORDS or name_of(node.targets[0]) in ("B", "Bs")) and not named & NULL_WORDS
 
 
-def _is_drawn(source: Source, value: ast.expr) -> bool:
-    return derives_from(source, value, lambda part: True if source.called_name(part) in _DRAWING_CALLS else None)
+def _projects_error_at_random(source: Source, node: ast.AST) -> bool:
+    """Whether an expression is `error @ torch.randn(...)`."""
+    match node:
+        case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+            return bool(words_of_name(left) & _ERROR_WORDS) and is_drawn(source, right)
+    return False
 
 
 def _trains(inside: list[ast.AST]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.expression_kinds import is_cosine, is_norm
+from walkback.linting.expression_kinds import is_cosine, is_cosine_by_hand, is_norm
 from walkback.linting.identifier_words import (
     COSINE_WORDS,
     NOT_COSINE_WORDS,
@@ -48,10 +48,24 @@ def _imputed_value(source: Source, node: ast.AST) -> float | None:
             return _zero_or_one(source, fill) if is_cosine(source, values) else None
         case ast.Assign(targets=[ast.Subscript(value=values, slice=index)], value=fill) if _is_mask(index):
             return _zero_or_one(source, fill) if is_cosine(source, values) else None
-        case ast.IfExp(test=test, body=one, orelse=other) if _compares_a_norm(source, test):
+        case ast.IfExp(test=test, body=one, orelse=other) if _compares_a_norm(source, test) or _tests_nan(test):
             return _constant_beside_cosine(source, one, other)
         case ast.If(test=test, body=[ast.Return(value=ast.expr() as fill)]) if _compares_a_norm(source, test):
             return _zero_or_one(source, fill) if _in_cosine_function(source, node) else None
+        case ast.If(test=test, body=[one], orelse=[other]) if _compares_a_norm(source, test):
+            pair = (_appended(one), _appended(other))
+            return _constant_beside_cosine(source, *pair) if pair[0] and pair[1] else None  # type: ignore[arg-type]
+        case ast.Try(body=body, handlers=[ast.ExceptHandler(type=ast.Name(id="ZeroDivisionError"), body=[last])]):
+            returns = [part.value for part in body if isinstance(part, ast.Return) and part.value]
+            replaced = last.value if isinstance(last, ast.Return) else None
+            is_of_cosine = any(is_cosine_by_hand(source, part) or is_cosine(source, part) for part in returns)
+            return _zero_or_one(source, replaced) if replaced is not None and is_of_cosine else None
+        case ast.Call(func=ast.Attribute(value=values, attr="fillna"), args=[fill]) if not source.called_name(node):
+            return _zero_or_one(source, fill) if is_cosine(source, values) else None
+        case ast.BinOp(op=ast.Mult(), left=one, right=other):
+            for mask, values in ((one, other), (other, one)):
+                if isinstance(mask, ast.Compare) and _compares_a_norm(source, mask) and is_cosine(source, values):
+                    return 0.0
     return None
 
 
@@ -59,7 +73,7 @@ def _constant_beside_cosine(source: Source, one: ast.expr, other: ast.expr) -> f
     """0 or 1 where one of two alternatives is that constant and the other is a cosine."""
     for fill, values in ((one, other), (other, one)):
         value = _zero_or_one(source, fill)
-        if value is not None and (is_cosine(source, values) or _is_cosine_by_hand(source, values)):
+        if value is not None and (is_cosine(source, values) or is_cosine_by_hand(source, values)):
             return value
     return None
 
@@ -93,12 +107,16 @@ def _compares_a_norm(source: Source, test: ast.expr) -> bool:
     return any(is_norm(source, side) for c in compares for side in (c.left, *c.comparators))
 
 
-def _is_cosine_by_hand(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is dot / (norm * norm)."""
-    match node:
-        case ast.BinOp(op=ast.Div(), right=ast.BinOp(op=ast.Mult(), left=left, right=right)):
-            return is_norm(source, left) and is_norm(source, right)
-    return False
+def _tests_nan(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and name_of(n) in ("isfinite", "isnan") for n in ast.walk(test))
+
+
+def _appended(statement: ast.stmt) -> ast.expr | None:
+    """The value in `values.append(value)`."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[value])):
+            return value
+    return None
 
 
 def _in_cosine_function(source: Source, node: ast.AST) -> bool:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.expression_kinds import NORM_CALLS
-from walkback.linting.identifier_words import literal_number, name_of
+from walkback.linting.expression_kinds import NORM_CALLS, resolve_number
+from walkback.linting.identifier_words import name_of, words_of_name
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
+
+_ORDER_WORDS = {"p", "ord", "order"}
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -26,8 +28,9 @@ def find(source: Source) -> Iterator[Hit]:
             order = call.args[:1]
         else:
             continue
-        value = literal_number(order[0]) if order else None
-        if value in (-1.0, -2.0):
+        value = resolve_number(source, order[0]) if order else None
+        # A name such as `p` or `order` says that the order is meant.
+        if value in (-1.0, -2.0) and not words_of_name(order[0]) & _ORDER_WORDS:
             yield call, f"{value:.0f} is the order of this norm, not the axis: write dim={value:.0f}"
 
 

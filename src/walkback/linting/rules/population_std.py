@@ -12,11 +12,12 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.expression_kinds import has_value_per_seed, resolve_number
-from walkback.linting.identifier_words import argument
+from walkback.linting.identifier_words import argument, literal_number
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
 NUMPY_CALLS = {"numpy.std", "numpy.var", "numpy.nanstd", "numpy.nanvar"}
+TORCH_CALLS = {"torch.std", "torch.var", "torch.std_mean", "torch.var_mean"}
 POPULATION_CALLS = {"statistics.pstdev", "statistics.pvariance"}
 _ARRAY_CALLS = {"numpy.array", "numpy.asarray", "numpy.stack", "numpy.zeros", "numpy.empty", "numpy.concatenate"}
 
@@ -24,7 +25,7 @@ _ARRAY_CALLS = {"numpy.array", "numpy.asarray", "numpy.stack", "numpy.zeros", "n
 def find(source: Source) -> Iterator[Hit]:
     for call in source.nodes(ast.Call):
         values = _population_spread_operand(source, call)
-        if values is not None and has_value_per_seed(source, values):
+        if values is not None and has_value_per_seed(source, values) and not _is_corrected(source, call):
             yield call, "this spread over seeds or runs divides by n: too small for few of them, pass ddof=1"
 
 
@@ -39,13 +40,25 @@ def _population_spread_operand(source: Source, call: ast.Call) -> ast.expr | Non
     if called in NUMPY_CALLS and call.args and (ddof is None or is_zero):
         # ddof is the fifth positional argument.
         return call.args[0] if len(call.args) < 5 else None
-    if called in ("torch.std", "torch.var") and call.args and is_zero:
+    if called in (*TORCH_CALLS, "scipy.stats.sem") and call.args and is_zero:
         return call.args[0]
     if not called and isinstance(call.func, ast.Attribute) and call.func.attr in ("std", "var"):
         owner = call.func.value
         if is_zero or (ddof is None and unbiased is None and _is_numpy(source, owner)):
             return owner
     return None
+
+
+def _is_corrected(source: Source, call: ast.Call) -> bool:
+    """Whether n - 1 enters beside the spread: np.std(values) / np.sqrt(len(values) - 1) is the standard error."""
+    outer = source.parents.get(call)
+    if not isinstance(outer, ast.BinOp) or not isinstance(outer.op, ast.Div | ast.Mult):
+        return False
+    other = outer.right if outer.left is call else outer.left
+    return any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and literal_number(node.right) == 1
+        for node in ast.walk(other)
+    )
 
 
 def _is_numpy(source: Source, node: ast.expr) -> bool:

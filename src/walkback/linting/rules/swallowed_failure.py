@@ -35,15 +35,33 @@ _BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 
 def find(source: Source) -> Iterator[Hit]:
     for block in source.nodes(ast.Try):
-        if not any(_is_metric(source, node) for statement in block.body for node in ast.walk(statement)):
+        if not _has_metric(source, block.body):
             continue
         for handler in block.handlers:
             caught = handler.type
-            if (caught is None or source.qualified_name(caught) in _BROAD_EXCEPTIONS) and all(
-                _is_silent(part) for part in handler.body
-            ):
+            if (caught is None or _is_broad(source, caught)) and all(_is_silent(part) for part in handler.body):
                 what = "a bare except" if caught is None else f"except {name_of(caught)}"
                 yield handler, f"{what} swallows a failed metric: it will look as if it had not been requested"
+        for statement in block.finalbody:
+            if isinstance(statement, ast.Return):
+                yield statement, "a return in finally discards the exception of a failed metric"
+    for manager in source.nodes(ast.With):
+        if any(_suppresses(source, item.context_expr) for item in manager.items) and _has_metric(source, manager.body):
+            yield manager, "suppress swallows a failed metric: it will look as if it had not been requested"
+
+
+def _suppresses(source: Source, context: ast.expr) -> bool:
+    is_suppress = isinstance(context, ast.Call) and source.called_name(context) == "contextlib.suppress"
+    return is_suppress and any(_is_broad(source, error) for error in context.args)  # type: ignore[attr-defined]
+
+
+def _has_metric(source: Source, body: list[ast.stmt]) -> bool:
+    return any(_is_metric(source, node) for statement in body for node in ast.walk(statement))
+
+
+def _is_broad(source: Source, caught: ast.expr) -> bool:
+    parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(source.qualified_name(part) in _BROAD_EXCEPTIONS for part in parts)
 
 
 def _is_metric(source: Source, node: ast.AST) -> bool:
@@ -59,6 +77,12 @@ def _is_silent(part: ast.stmt) -> bool:
     match part:
         case ast.Pass() | ast.Continue() | ast.Expr(value=ast.Constant()):
             return True
+        case ast.Assign(targets=[ast.Name(id="_")]):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="debug"))):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[value])):
+            return literal_number(value) is not None
         case ast.Return(value=value) | ast.Assign(value=value):
             # None shows that there is no value; a number does not.
             return value is not None and literal_number(value) is not None

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from walkback.linting.expression_kinds import compares_gradients, takes_gradient
-from walkback.linting.identifier_words import literal_number, name_of, split_identifier
+from walkback.linting.identifier_words import argument, name_of, split_identifier
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Function, Source
 
@@ -28,35 +28,65 @@ _MEASURING_WORDS = {
     "diagnose",
 }
 _MEASURING_WORDS |= {"diagnostic", "diagnostics", "evaluate", "evaluation"}
-TRAINING_WORDS = {"train", "training", "fit", "loss"}
+TRAINING_WORDS = {"train", "training", "fit", "loss", "penalty", "clip", "checkpoint", "accumulate", "step"}
+TRAINING_WORDS |= {"test", "check"}
+_GRADIENT_NAMES = {"grad", "grads", "gradient", "gradients"}
+_PART_METHODS = {"forward", "head", "stem", "backbone", "encoder", "features", "classifier", "blocks"}
+"""Calls of these on a model run part of it."""
 _MODEL_WORDS = {"model", "net", "network"}
+_FUNCTIONAL_CALLS = {"torch.func.functional_call", "torch.nn.utils.stateless.functional_call"}
 
 
 def find(source: Source) -> Iterator[Hit]:
-    file_sets_eval = any(_sets_eval(call) for call in source.nodes(ast.Call))
+    setting_eval = [call for call in source.nodes(ast.Call) if _sets_eval(call)]
     for function in source.nodes(ast.FunctionDef):
         named = split_identifier(function.name)
-        if not named & _MEASURING_WORDS or named & TRAINING_WORDS:
+        if not named & (_MEASURING_WORDS | _GRADIENT_NAMES) or named & TRAINING_WORDS:
             continue
         inside = source.scope_nodes(function)
         models = {argument.arg for argument in function.args.args if split_identifier(argument.arg) & _MODEL_WORDS}
         models |= {n.attr for n in inside if isinstance(n, ast.Attribute) and split_identifier(n.attr) & _MODEL_WORDS}
-        runs_model = any(isinstance(node, ast.Call) and name_of(node) in models for node in inside)
-        takes_gradients = any(takes_gradient(source, node) or compares_gradients(source, node) for node in inside)
-        if not (runs_model and takes_gradients) or _steps_an_optimiser(inside):
+        runs_model = any(isinstance(node, ast.Call) and _runs(node, models) for node in inside)
+        # functional_call is in a function of its own, which torch.func.grad differentiates.
+        runs_model = runs_model or any(_calls_functionally(source, n, models) for n in source.nodes(ast.Call, function))
+        taken = [node for node in inside if takes_gradient(source, node) or compares_gradients(source, node)]
+        if not (runs_model and taken) or _steps_an_optimiser(inside):
             continue
         train_call = _train_call(function, source, models)
         if train_call is not None:
             yield train_call, f"{function.name} measures gradients in train mode: dropout and batch norm are on"
-        elif not file_sets_eval:
+        elif not any(function not in source.ancestors(call) or _is_before(call, taken) for call in setting_eval):
             yield function, f"{function.name} measures gradients and nothing in this file calls {min(models)}.eval()"
 
 
 def _sets_eval(call: ast.Call) -> bool:
     """Whether a call is `model.eval()`, `model.train(False)` or `model.train(was_training)`."""
-    return name_of(call) == "eval" or (
-        name_of(call) == "train" and isinstance(call.func, ast.Attribute) and bool(call.args)
-    )
+    if name_of(call) == "eval":
+        return True
+    if name_of(call) != "train" or not isinstance(call.func, ast.Attribute):
+        return False
+    mode = argument(call, 0, "mode")
+    return mode is not None and not (isinstance(mode, ast.Constant) and mode.value is True)
+
+
+def _calls_functionally(source: Source, call: ast.Call, models: set[str]) -> bool:
+    is_functional = source.called_name(call) in _FUNCTIONAL_CALLS
+    return is_functional and bool(call.args) and name_of(call.args[0]) in models
+
+
+def _runs(call: ast.Call, models: set[str]) -> bool:
+    """Whether a call is `model(x)` or `model.head(x)`."""
+    if name_of(call) in models:
+        return True
+    match call.func:
+        case ast.Attribute(value=ast.Name() | ast.Attribute() as owner, attr=method):
+            # Parameters as a first argument: a functional network, which has no mode.
+            return method in _PART_METHODS and name_of(owner) in models and len(call.args) == 1
+    return False
+
+
+def _is_before(call: ast.Call, taken: list[ast.AST]) -> bool:
+    return (call.lineno, call.col_offset) < min((node.lineno, node.col_offset) for node in taken)  # type: ignore[attr-defined]
 
 
 def _steps_an_optimiser(inside: list[ast.AST]) -> bool:
@@ -68,9 +98,9 @@ def _train_call(function: Function, source: Source, models: set[str]) -> ast.Cal
     """The `model.train()` before the first `model.eval()`, if any; a later one only restores the mode."""
     for node in source.scope_nodes(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and name_of(node.func.value) in models:
-            if _sets_eval(node) and not (node.args and literal_number(node.args[0]) is not None):
+            if _sets_eval(node):
                 return None
-            if node.func.attr == "train" and not node.args and not node.keywords:
+            if node.func.attr == "train":
                 return node
     return None
 

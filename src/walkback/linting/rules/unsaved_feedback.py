@@ -14,11 +14,20 @@ import ast
 import re
 from collections.abc import Iterator
 
-from walkback.linting.identifier_words import FEEDBACK_WORDS, argument, name_of, split_identifier, words_of_all_names
+from walkback.linting.identifier_words import (
+    FEEDBACK_WORDS,
+    argument,
+    name_of,
+    split_identifier,
+    words_of_all_names,
+    words_of_name,
+)
+from walkback.linting.random_draws import is_drawn
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Source
 
-_DRAWING_CALLS = {f"torch.{name}" for name in ("randn", "rand", "randn_like", "rand_like", "normal", "randint")}
+_EMPTY_CALLS = {"torch.empty", "torch.zeros", "torch.empty_like", "torch.zeros_like"}
+_ERROR_WORDS = {"error", "errors", "delta", "deltas"}
 CONTEXT_WORDS = FEEDBACK_WORDS | {"dfa", "drtp", "alignment", "credit", "credits"}
 STATE_METHODS = {"state_dict", "get_extra_state", "_save_to_state_dict"}
 
@@ -28,7 +37,7 @@ def find(source: Source) -> Iterator[Hit]:
     context |= {word for node in source.nodes(ast.ClassDef) for word in split_identifier(node.name)}
     context |= {word for node in source.nodes(ast.FunctionDef) for word in split_identifier(node.name)}
     context |= {word for node in source.nodes(ast.Attribute) for word in split_identifier(node.attr)}
-    is_about_feedback = bool(context & CONTEXT_WORDS)
+    is_about_feedback = bool(context & CONTEXT_WORDS) or any(_projects_error(node) for node in source.nodes(ast.BinOp))
     saves = [call for call in source.nodes(ast.Call) if source.called_name(call) == "torch.save" and call.args]
     if any(_mentions_feedback(save.args[0]) for save in saves):
         return
@@ -49,13 +58,48 @@ def _in_module(source: Source, owner: ast.ClassDef, is_about_feedback: bool) -> 
             is_not_saved = isinstance(persistent, ast.Constant) and persistent.value is False
             if is_not_saved and _is_feedback(name, is_about_feedback):
                 yield call, f"the buffer '{name}' is not persistent: no checkpoint will contain this feedback"
-    for assign in source.nodes(ast.Assign, owner):
-        for target in assign.targets:
-            is_attribute = isinstance(target, ast.Attribute) and name_of(target.value) == "self"
-            name = name_of(target)
+    filled = {name for call in source.nodes(ast.Call, owner) if (name := _attribute_filled_by(source, call))}
+    for node in source.nodes(ast.AST, owner):
+        for name, value in _attributes_set(source, node):
             is_saved = name in registered or not _is_feedback(name, is_about_feedback)
-            if is_attribute and not is_saved and _is_drawn(source, assign.value):
-                yield assign, f"self.{name} is a plain tensor: state_dict() will not contain this feedback"
+            is_filled = name in filled and source.called_name(value) in _EMPTY_CALLS
+            if not is_saved and (is_filled or is_drawn(source, value)):
+                yield node, f"self.{name} is a plain tensor: state_dict() will not contain this feedback"  # type: ignore[misc]
+
+
+def _attributes_set(source: Source, node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """(name, value) of `self.name = value`, `setattr(self, "name", value)` and `self.name.append(value)`."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                if isinstance(target, ast.Attribute) and name_of(target.value) == "self":
+                    yield target.attr, value
+        case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), value=ast.expr() as value):
+            yield name, value
+        case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id="self"), name_given, value]):
+            yield "".join(str(part.value) for part in ast.walk(name_given) if isinstance(part, ast.Constant)), value
+        case ast.Call(func=ast.Attribute(value=ast.Attribute() as held, attr="append"), args=[value]):
+            is_plain_list = any(isinstance(v, ast.List) for v in source.attribute_values(held.attr))
+            if name_of(held.value) == "self" and is_plain_list:
+                # A Parameter that is appended is in a plain list too.
+                yield held.attr, ast.List(elts=[value])
+
+
+def _attribute_filled_by(source: Source, call: ast.Call) -> str:
+    """The attribute that `nn.init.normal_(self.name)` or `self.name.normal_()` fills with random numbers."""
+    match call:
+        case ast.Call(args=[ast.Attribute(value=ast.Name(id="self"), attr=name), *_]) if is_drawn(source, call):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="self"), attr=name))) if is_drawn(
+            source, call
+        ):
+            return name
+    return ""
+
+
+def _projects_error(node: ast.BinOp) -> bool:
+    """Whether an expression is `error @ B`."""
+    return isinstance(node.op, ast.MatMult) and bool(words_of_name(node.left) & _ERROR_WORDS)
 
 
 def _in_script(source: Source, saves: list[ast.Call], is_about_feedback: bool) -> Iterator[Hit]:
@@ -65,7 +109,7 @@ def _in_script(source: Source, saves: list[ast.Call], is_about_feedback: bool) -
         for target in assign.targets
         if isinstance(target, ast.Name)
         and _is_feedback(target.id, is_about_feedback)
-        and _is_drawn(source, assign.value)
+        and is_drawn(source, assign.value)
     ]
     for save in saves:
         if drawn and _is_state_dict(save.args[0]):
@@ -81,23 +125,10 @@ def _is_module(source: Source, owner: ast.ClassDef) -> bool:
 
 def _is_feedback(name: str, is_about_feedback: bool) -> bool:
     """Whether a name is feedback; the papers' letter B only in files about feedback, as Fourier features use it too."""
-    return bool(split_identifier(name) & FEEDBACK_WORDS) or (
+    words = split_identifier(name)
+    return bool(words & FEEDBACK_WORDS or ("backward" in words and words & {"weight", "weights"})) or (
         is_about_feedback and re.fullmatch(r"_?Bs?_?\d*", name) is not None
     )
-
-
-def _is_drawn(source: Source, value: ast.expr) -> bool:
-    """Whether a value is a random tensor drawn here, or a list or dict of such; not a Parameter."""
-    match value:
-        case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            return bool(parts) and all(_is_drawn(source, part) for part in parts)
-        case ast.ListComp(elt=part) | ast.DictComp(value=part):
-            return _is_drawn(source, part)
-        case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
-            return _is_drawn(source, left) or _is_drawn(source, right)
-        case ast.Call(func=ast.Attribute(value=part)) if not source.called_name(value):
-            return _is_drawn(source, part)
-    return source.called_name(value) in _DRAWING_CALLS
 
 
 def _is_state_dict(node: ast.expr) -> bool:
