@@ -264,7 +264,7 @@ def test_the_standard_library_is_clean():
 
 
 def test_the_page_lists_every_code():
-    text = (ROOT / "docs" / "linter.md").read_text()
+    text = (ROOT / "docs" / "linter.md").read_text().partition("<!-- variants -->")[0]
     rows = re.findall(r"^\| (WB\d+) \| (.*) \| (.*) \|$", text, re.MULTILINE)
     expected = [(rule.code, rule.summary, ", ".join(map(str, rule.pitfalls)) or "none") for rule in ALL]
     assert [(code, summary.replace("\\|", "|"), pitfalls) for code, summary, pitfalls in rows] == expected

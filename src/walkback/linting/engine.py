@@ -15,9 +15,24 @@ from pathlib import Path
 
 from walkback.core.errors import InputError
 from walkback.linting.rule import Rule
-from walkback.linting.source import Source
+from walkback.linting.source import LONGEST_CHECK_S, CheckTooLong, Source
 
 SUFFIXES = (".py", ".ipynb")
+MOST_CODE = 2 * 2**20
+"""Characters of Python code in a file that is checked; its tree takes some hundred times as many bytes."""
+LARGEST_FILE = 64 * 2**20
+"""Bytes of a file that is read: notebooks hold images."""
+_NOT_CHECKED = (
+    SyntaxError,
+    ValueError,
+    LookupError,
+    RecursionError,
+    MemoryError,
+    OSError,
+    tokenize.TokenError,
+    CheckTooLong,
+)
+"""What reading and parsing a file of any content can raise."""
 IGNORE = re.compile(r"#\s*walkback:\s*ignore(?:\[([^\]]*)\])?(?!\w)")
 
 
@@ -77,10 +92,14 @@ def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> LintOutcome:
         try:
             text = _read(path)
             source = Source(_parse(text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as error:
+            ignored = _ignored_codes(text.code)
+        except _NOT_CHECKED as error:
             unreadable.append(Unreadable(str(path), _reason(error)))
-        else:
-            findings += _check(str(path), text, source, chosen)
+            continue
+        try:
+            findings += _check(str(path), text, source, chosen, ignored)
+        except (RecursionError, MemoryError, CheckTooLong) as error:
+            unreadable.append(Unreadable(str(path), _reason(error)))
     return LintOutcome(len(files), tuple(sorted(findings)), tuple(unreadable))
 
 
@@ -114,6 +133,8 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _parse(text: _PythonText) -> ast.Module:
+    if len(text.code) > MOST_CODE:
+        raise ValueError(f"it has more than the {MOST_CODE // 2**20} MiB of code that are checked")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as "invalid escape sequence": not what this linter reports
         try:
@@ -123,8 +144,9 @@ def _parse(text: _PythonText) -> ast.Module:
             raise ValueError(f"syntax error in {f'cell {cell}, ' if cell else ''}line {line}: {error.msg}") from error
 
 
-def _check(path: str, text: _PythonText, source: Source, chosen: Iterable[Rule]) -> list[LintFinding]:
-    ignored = _ignored_codes(text.code)
+def _check(
+    path: str, text: _PythonText, source: Source, chosen: Iterable[Rule], ignored: dict[int, set[str]]
+) -> list[LintFinding]:
     found = {}
     for rule in chosen:
         for node, message in rule.find(source):
@@ -136,7 +158,12 @@ def _check(path: str, text: _PythonText, source: Source, chosen: Iterable[Rule])
 
 
 def _read(path: Path) -> _PythonText:
-    content = path.read_bytes()
+    if not path.is_file():
+        raise ValueError("it is no regular file")  # A named pipe would be read forever.
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise ValueError(f"it is larger than the {LARGEST_FILE // 2**20} MiB that are read")
     if path.suffix != ".ipynb":
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         return _PythonText(io.TextIOWrapper(io.BytesIO(content), encoding).read())
@@ -149,7 +176,7 @@ def _read(path: Path) -> _PythonText:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             first_lines.append(len(lines) + 1)
             code = cell.get("source", "")
-            code = "".join(code) if isinstance(code, list) else str(code)
+            code = "".join(map(str, code)) if isinstance(code, list) else str(code)
             is_python = not code.lstrip().startswith("%%")
             lines += [_without_magic(line) if is_python else "" for line in code.split("\n")]
     return _PythonText("\n".join(lines), tuple(first_lines))
@@ -190,4 +217,6 @@ def _comment_lines(source: Source, node: ast.expr | ast.stmt | ast.excepthandler
 def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError | MemoryError):
         return "its expressions are nested too deeply"
+    if isinstance(error, CheckTooLong):
+        return f"its check took longer than {LONGEST_CHECK_S:.0f} s"
     return str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from functools import cache
 
 GRADIENT_WORDS = {
@@ -91,7 +92,8 @@ def literal_number(node: ast.AST | None) -> float | None:
         case ast.Constant(value=bool()):
             return None
         case ast.Constant(value=int() | float() as value):
-            return float(value)
+            # float() of a longer integer raises an OverflowError.
+            return float(value) if abs(value) <= sys.float_info.max else None
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             positive = literal_number(inner)
             return None if positive is None else -positive

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +18,14 @@ from typing import Any, TypeVar, cast
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+LONGEST_CHECK_S = 20.0
+"""Processor seconds after which the check of one file is given up; ordinary files take well under one."""
+
+
+class CheckTooLong(Exception):  # noqa: N818
+    """The check of a file took longer than LONGEST_CHECK_S."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Source:
     """Cached properties of the whole file, such as whether it takes gradients; several rules use them."""
     _nodes_by_kind: dict[type, list[Any]] = field(default_factory=dict)
     _called_names: dict[ast.AST, str] = field(default_factory=dict)
+    _give_up_at: float = field(default_factory=lambda: time.process_time() + LONGEST_CHECK_S)
 
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
@@ -49,6 +60,7 @@ class Source:
 
     def nodes(self, kind: type[Node], under: ast.AST | None = None) -> list[Node]:
         """All nodes of a kind in source order; with `under`, those of that subtree, breadth first."""
+        self._check_time()
         if under is not None:
             return [node for node in ast.walk(under) if isinstance(node, kind)]
         if kind not in self._nodes_by_kind:
@@ -80,6 +92,7 @@ class Source:
 
     def scope_nodes(self, scope: Scope) -> list[ast.AST]:
         """The nodes of a function or module without those of functions inside it, in source order."""
+        self._check_time()
         return self._nodes_by_scope.get(scope, [])
 
     @cached_property
@@ -97,10 +110,14 @@ class Source:
                 # A parameter belongs to its function, everything else to the scope that contains it.
                 scope = node if isinstance(node, Function) and binding.node is not node else self.enclosing_scope(node)
                 table.setdefault(scope, {}).setdefault(name, []).append(binding)
+        for names in table.values():
+            for bound in names.values():
+                bound.sort(key=lambda binding: _position(binding.node))
         return table
 
     def bindings(self, node: ast.AST, name: str) -> list[Binding]:
         """All bindings of `name` in the innermost scope around `node` that binds it."""
+        self._check_time()
         scope: Scope = node if isinstance(node, Scope) else self.enclosing_scope(node)
         while True:
             found = self._bindings.get(scope, {}).get(name)
@@ -110,11 +127,18 @@ class Source:
 
     def latest_binding(self, use: ast.Name) -> Binding | None:
         """The last binding before a use of a name, in the same function."""
+        self._check_time()
         found = self._bindings.get(self.enclosing_scope(use), {}).get(use.id, [])
-        before = [b for b in found if (b.node.lineno, b.node.col_offset) < (use.lineno, use.col_offset)]  # type: ignore[attr-defined]
         # In `h = normalise(h)` the h on the right has its earlier binding.
-        outside = [b for b in before if b.node not in self.ancestors(use)]
-        return outside[-1] if outside else None
+        for index in range(bisect_left(found, _position(use), key=lambda b: _position(b.node)) - 1, -1, -1):
+            if found[index].node not in self.ancestors(use):
+                return found[index]
+        return None
+
+    def _check_time(self) -> None:
+        """The rules' lookups call this, so that no file keeps a check busy for minutes."""
+        if time.process_time() > self._give_up_at:
+            raise CheckTooLong
 
     def passed_values(self, parameter: ast.arg) -> list[ast.expr]:
         """The arguments that calls in this file pass for a parameter, by position or by name."""
@@ -239,6 +263,10 @@ SYNONYMS = {
     "jax.nn.one_hot": "torch.nn.functional.one_hot",
 }
 """Qualified names of the same object, or of one that behaves alike, mapped to the spelling the rules compare with."""
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
 
 
 def _one_spelling(name: str) -> str:

@@ -18,7 +18,7 @@ from walkback.linting.source import Source
 _ABS_CALLS = {"abs", "torch.abs", "numpy.abs", "math.fabs", "numpy.fabs"}
 _ABS_METHODS = ("abs", "abs_", "absolute", "absolute_")
 _MAXIMUM_CALLS = ("max", "torch.maximum", "torch.max", "numpy.maximum")
-MESSAGE = "the sign of this cosine is discarded: credit that points uphill counts as aligned"
+_MESSAGE = "the sign of this cosine is discarded: credit that points uphill counts as aligned"
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -28,12 +28,12 @@ def find(source: Source) -> Iterator[Hit]:
         if values is None or isinstance(values, ast.BinOp) or _is_compared(source, call):
             continue
         if is_cosine(source, values):
-            yield call, MESSAGE
+            yield call, _MESSAGE
     for node in source.nodes(ast.BinOp):
         # |dot| / (norm * norm)
         is_of_dot = isinstance(node.left, ast.Call) and _abs_operand(source, node.left) is not None
         if is_of_dot and is_cosine_by_hand(source, node) and not _is_compared(source, node):
-            yield node, MESSAGE
+            yield node, _MESSAGE
 
 
 def _abs_operand(source: Source, call: ast.Call) -> ast.expr | None:

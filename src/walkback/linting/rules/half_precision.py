@@ -19,7 +19,7 @@ from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Scope, Source
 
 _MODEL_WORDS = {"model", "net", "network"}
-MESSAGE = "gradients are measured here in float16: below 6e-8 they are zero"
+_MESSAGE = "gradients are measured here in float16: below 6e-8 they are zero"
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -32,12 +32,12 @@ def find(source: Source) -> Iterator[Hit]:
         decorators = [] if isinstance(scope, ast.Module) else scope.decorator_list
         for node in (*decorators, *inside):
             if isinstance(node, ast.Call) and _is_half(source, node) and _reaches_gradient(source, node, inside):
-                yield node, MESSAGE
+                yield node, _MESSAGE
         yield from _losses_from_helpers(source, inside)
     for call in source.nodes(ast.Call):
         dtype = argument(call, 0, "d")
         if source.called_name(call) == "torch.set_default_dtype" and is_dtype(source, dtype, "float16") and measuring:
-            yield call, MESSAGE
+            yield call, _MESSAGE
 
 
 def _measures(source: Source, scope: Scope) -> bool:
@@ -103,7 +103,7 @@ def _losses_from_helpers(source: Source, inside: list[ast.AST]) -> Iterator[Hit]
         if helper is not None:
             for part in (*helper.decorator_list, *source.scope_nodes(helper)):
                 if source.called_name(part).endswith(".autocast") and _is_half(source, part):  # type: ignore[arg-type]
-                    yield part, MESSAGE  # type: ignore[misc]
+                    yield part, _MESSAGE  # type: ignore[misc]
 
 
 def _is_half(source: Source, call: ast.Call) -> bool:
