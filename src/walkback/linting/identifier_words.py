@@ -44,10 +44,13 @@ SEED_WORDS = {"seed", "seeds", "accs", "accuracies", "runs", "trials", "repeats"
 HELD_OUT_WORDS = {"val", "valid", "validation", "dev", "heldout"}
 FEEDBACK_WORDS = {"feedback", "feedbacks", "fb", "bridge", "bridges"}
 
+_JOINED_WORDS = re.compile(r"(?<![a-z])(train|test|val|valid)(set|loader)(?![a-z])")
+
 
 @cache
 def split_identifier(name: str) -> frozenset[str]:
-    """The lower-case words of an identifier: bp, grads, l and 2 for `bpGrads_l2`."""
+    """The lower-case words of an identifier: bp, grads, l and 2 for `bpGrads_l2`; test and loader for `testloader`."""
+    name = _JOINED_WORDS.sub(r"\1_\2", name)
     return frozenset(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from walkback.linting.expression_kinds import compares_gradients, takes_gradient
+from walkback.linting.expression_kinds import compares_gradients, file_measures_alignment, takes_gradient
 from walkback.linting.identifier_words import argument, name_of, split_identifier
 from walkback.linting.rule import Hit, Rule
 from walkback.linting.source import Function, Source
@@ -33,6 +33,7 @@ TRAINING_WORDS |= {"test", "check"}
 _GRADIENT_NAMES = {"grad", "grads", "gradient", "gradients"}
 _PART_METHODS = {"forward", "head", "stem", "backbone", "encoder", "features", "classifier", "blocks"}
 """Calls of these on a model run part of it."""
+_SIZE_WORDS = {"norm", "norms", "reference"}
 _MODEL_WORDS = {"model", "net", "network"}
 _FUNCTIONAL_CALLS = {"torch.func.functional_call", "torch.nn.utils.stateless.functional_call"}
 
@@ -41,7 +42,7 @@ def find(source: Source) -> Iterator[Hit]:
     setting_eval = [call for call in source.nodes(ast.Call) if _sets_eval(call)]
     for function in source.nodes(ast.FunctionDef):
         named = split_identifier(function.name)
-        if not named & (_MEASURING_WORDS | _GRADIENT_NAMES) or named & TRAINING_WORDS:
+        if not _is_measuring(source, named) or named & TRAINING_WORDS:
             continue
         inside = source.scope_nodes(function)
         models = {argument.arg for argument in function.args.args if split_identifier(argument.arg) & _MODEL_WORDS}
@@ -57,6 +58,13 @@ def find(source: Source) -> Iterator[Hit]:
             yield train_call, f"{function.name} measures gradients in train mode: dropout and batch norm are on"
         elif not any(function not in source.ancestors(call) or _is_before(call, taken) for call in setting_eval):
             yield function, f"{function.name} measures gradients and nothing in this file calls {min(models)}.eval()"
+
+
+def _is_measuring(source: Source, named: frozenset[str]) -> bool:
+    """Whether a function is named after a measurement; one that returns gradients may also belong to training."""
+    if named & _MEASURING_WORDS:
+        return True
+    return bool(named & _GRADIENT_NAMES) and (bool(named & _SIZE_WORDS) or file_measures_alignment(source))
 
 
 def _sets_eval(call: ast.Call) -> bool:
