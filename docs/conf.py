@@ -24,8 +24,12 @@ project = "walkback"
 author = "The walkback authors"
 copyright = "2026, the walkback authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
-source_suffix = {".md": "markdown"}
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+nb_execution_mode = "off"  # A test executes the tutorial; the site shows its stored outputs.
+nb_ipywidgets_js: dict[str, Any] = {}  # Nothing is loaded from the network.
+copybutton_exclude = ".linenos, .gp, .go"
+copybutton_prompt_text = "$ "
 myst_enable_extensions = ["dollarmath", "substitution"]
 myst_heading_anchors = 2
 html_theme = "furo"
