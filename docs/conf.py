@@ -103,7 +103,7 @@ def _gallery() -> str:
             parts.append(
                 f"```{{figure}} {place}/{figure['name']}.svg\n:alt: {figure['title']}\n"
                 f":target: {place}/{figure['name']}.svg\n\n{title}. {markdown_escape(study['question'])} "
-                f"(<a href=\"{place}/index.html\">{study['name']}</a>)\n```"
+                f'(<a href="{place}/index.html">{study["name"]}</a>)\n```'
             )
     return "\n\n".join(parts)
 
