@@ -36,6 +36,7 @@ nb_execution_mode = "off"  # A test executes the tutorial; the site shows its st
 nb_ipywidgets_js: dict[str, Any] = {}  # Nothing is loaded from the network.
 copybutton_exclude = ".linenos, .gp, .go"
 copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 2
 html_theme = "furo"

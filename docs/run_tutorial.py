@@ -5,12 +5,14 @@ It runs in an empty folder, so that nothing but the notebook's own text gets int
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 
+LOCAL_LINK = re.compile(r'<a href="(?!https?:)[^"]*">([^<]*)</a>')
 TUTORIAL = Path(__file__).parent / "tutorial.ipynb"
 
 
@@ -23,6 +25,10 @@ def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            for each in cell.outputs:
+                if "text/html" in each.get("data", {}):
+                    # Links to files of this run lead nowhere on the site.
+                    each.data["text/html"] = LOCAL_LINK.sub(r"\1", each.data["text/html"])
     return notebook
 
 
