@@ -313,6 +313,13 @@ def test_commands_on_the_pages_exist():
             assert name in COMMANDS.names(), f"{page.name} names `walkback {name}`"
 
 
+def test_the_architecture_page_names_files_that_exist():
+    files = [path.as_posix() for folder in ("src", "docs", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = set(re.findall(r"[\w/]+\.py\b", (DOCS / "architecture.md").read_text()))
+    assert len(named) > 40
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 def test_the_version_is_the_same_everywhere():
     assert f"version: {__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {__version__} (" in (ROOT / "CHANGELOG.md").read_text()
