@@ -22,7 +22,7 @@ from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.nets import ARCHS
 from walkback.report.markdown import markdown_escape
 from walkback_papers import STUDIES
-from walkback_papers.published.figure import PAPERS
+from walkback_papers.published.figure import PAPER_TITLES
 
 RESULTS = Path(__file__).parents[1] / "results" / "paper"
 
@@ -128,7 +128,7 @@ myst_substitutions = {
     "glossary": _glossary(),
     "gallery": _gallery(),
     "rules": _rules(),
-    "papers": PAPERS,
+    "papers": PAPER_TITLES,
 }
 
 
