@@ -131,6 +131,18 @@ def test_link_targets_of_a_page_exist(page):
         assert (page.parent / "".join(target)).exists(), f"{page.name} links to {''.join(target)}"
 
 
+def _anchors(page: Path) -> list[str]:
+    """The anchors of a page's headings, as GitHub and the site write them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_into_a_page_name_one_of_its_headings(page):
+    for target, anchor in re.findall(r"\]\(([\w./-]*\.md)#([\w-]+)\)", page.read_text()):
+        assert anchor in _anchors(page.parent / target), f"{page.name} links to {target}#{anchor}"
+
+
 def test_the_pages_of_diagnostics_have_all_their_parts():
     pages = sorted(page for page in (DOCS / "diagnostics").glob("*.md") if page.name != "index.md")
     for page in pages:
