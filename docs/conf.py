@@ -15,18 +15,29 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 from walkback.cli.main import COMMANDS
 from walkback.core.version import __version__
+from walkback.credit import RULES
 from walkback.judge.checks import CHECKS
+from walkback.judge.glossary import GLOSSARY
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.nets import ARCHS
+from walkback.report.markdown import markdown_escape
 from walkback_papers import STUDIES
+from walkback_papers.published.figure import PAPER_TITLES
+
+RESULTS = Path(__file__).parents[1] / "results" / "paper"
 
 project = "walkback"
 author = "The walkback authors"
 copyright = "2026, the walkback authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
-source_suffix = {".md": "markdown"}
-myst_enable_extensions = ["dollarmath", "substitution"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+nb_execution_mode = "off"  # A test executes the tutorial; the site shows its stored outputs.
+nb_ipywidgets_js: dict[str, Any] = {}  # Nothing is loaded from the network.
+copybutton_exclude = ".linenos, .gp, .go"
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 2
 html_theme = "furo"
 html_title = "walkback"
@@ -76,6 +87,33 @@ def _captions() -> dict[str, str]:
     return {name: re.sub(r"([_*])", r"\\\1", figure["caption"]) for name, figure in stored.items()}
 
 
+def _glossary() -> str:
+    """Every term of the glossary module, which is the only place where the explanations are written."""
+    terms = sorted(GLOSSARY, key=lambda term: term.strip("|@").lower())
+    return "\n\n".join(f"**{markdown_escape(term)}**\n: {markdown_escape(GLOSSARY[term])}" for term in terms)
+
+
+def _gallery() -> str:
+    """Every figure of the published studies: its title, its first sentence of caption, and the study it belongs to."""
+    parts = []
+    for path in sorted(RESULTS.glob("*/study.json")):
+        study = json.loads(path.read_text("utf-8"))
+        for figure in study["figures"]:
+            place = f"../results/paper/{study['name']}"
+            title = markdown_escape(figure["title"])
+            parts.append(
+                f"```{{figure}} {place}/{figure['name']}.svg\n:alt: {figure['title']}\n"
+                f":target: {place}/{figure['name']}.svg\n\n{title}. {markdown_escape(study['question'])} "
+                f'(<a href="{place}/index.html">{study["name"]}</a>)\n```'
+            )
+    return "\n\n".join(parts)
+
+
+def _rules() -> str:
+    rows = [f"| `{entry.name}` | {entry.summary} | {entry.facts['Citation']} |" for entry in RULES.entries()]
+    return "\n".join(["| method | what it is | citation |", "|---|---|---|", *rows])
+
+
 myst_substitutions = {
     "t": {field.name: f"{field.default:g}" for field in fields(DiagnosticThresholds)},
     "thresholds": _threshold_table(),
@@ -87,6 +125,10 @@ myst_substitutions = {
     "networks": _list(ARCHS),
     "checks": _list(CHECKS),
     "studies": _studies(),
+    "glossary": _glossary(),
+    "gallery": _gallery(),
+    "rules": _rules(),
+    "papers": PAPER_TITLES,
 }
 
 

@@ -17,7 +17,10 @@ from walkback_papers.scale import PAPER
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "paper"
-PAGES = [ROOT / "README.md", ROOT / "docs" / "findings.md", ROOT / "docs" / "calibration.md"]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("findings", "findings-details", "calibration")),
+]
 STUDY_NAMES = sorted(path.parent.name for path in RESULTS.glob(f"*/{STUDY_FILE}"))
 QUICK = ["primary-audit"]
 PERFORMED = ["calibration"]

@@ -8,6 +8,7 @@ another order. `bash` is for commands that take hours or need data: only their o
 from __future__ import annotations
 
 import argparse
+import html
 import importlib.util
 import inspect
 import json
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -25,9 +27,14 @@ import walkback as wb
 from walkback.cli.commands.demo import DEMO_METHODS
 from walkback.cli.main import COMMANDS, Parser
 from walkback.core.version import __version__
-from walkback.credit import RULES
+from walkback.judge.alignment_claim import ALIGNMENT_TABLE
+from walkback.judge.alignment_facts import AlignmentFacts
 from walkback.judge.checks import CHECKS
+from walkback.judge.decision_table import matching_row
+from walkback.judge.depth_claim import DEPTH_TABLE, DepthFacts
 from walkback.judge.finite_steps import CONTROL
+from walkback.judge.glossary import GLOSSARY
+from walkback.judge.headline import HEADLINE_TABLE
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import DIRECTIONS, NUDGE, STEP
 from walkback.measure.snapshot import FRESH_DRAWS
@@ -35,7 +42,8 @@ from walkback.measure.snapshot import FRESH_DRAWS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
-PYTHON = r"```python\n(.*?)```(?:\n\nprints\n\n```text\n(.*?)```)?"
+PYTHON = r"(?:<!-- before\n((?:(?!-->).)*?)-->\n)?```python\n(.*?)```(?:\n\nprints\n\n```text\n(.*?)```)?"
+"""What a page's code needs and does not show stands in a comment before it, which begins with `before`."""
 NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
 
@@ -64,13 +72,13 @@ def _near(shown: str, printed: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("page", "code", "shown"),
+    ("page", "before", "code", "shown"),
     [pytest.param(*each, marks=pytest.mark.slow if each[0] in LONG else (), id=each[0]) for each in BLOCKS],
 )
-def test_python_on_the_pages_runs(page, code, shown, tmp_path, monkeypatch, capsys):
+def test_python_on_the_pages_runs(page, before, code, shown, tmp_path, monkeypatch, capsys):
     """Runs in this process, which has imported torch already: twenty imports of it would take most of the time."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, page, "exec"), {"__name__": "__main__"})
+    exec(compile(before + code, page, "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
     assert printed
     assert not shown or same(shown, printed), printed
@@ -121,6 +129,18 @@ def _parse(words: list[str]) -> argparse.Namespace:
 def test_link_targets_of_a_page_exist(page):
     for target in re.findall(r"\]\(([\w./-]+)\)|\{(?:figure|literalinclude)\} ([\w./-]+)", page.read_text()):
         assert (page.parent / "".join(target)).exists(), f"{page.name} links to {''.join(target)}"
+
+
+def _anchors(page: Path) -> list[str]:
+    """The anchors of a page's headings, as GitHub and the site write them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_into_a_page_name_one_of_its_headings(page):
+    for target, anchor in re.findall(r"\]\(([\w./-]*\.md)#([\w-]+)\)", page.read_text()):
+        assert anchor in _anchors(page.parent / target), f"{page.name} links to {target}#{anchor}"
 
 
 def test_the_pages_of_diagnostics_have_all_their_parts():
@@ -191,12 +211,72 @@ def test_pictures_show_what_is_stored_beside_them():
     assert {path.stem for path in (DOCS / "pictures").glob("*.svg")} == set(_pictures())
 
 
+def _script(name: str) -> ModuleType:
+    """A program of docs/, imported."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def test_flow_charts_have_every_row_of_the_judges_tables():
+    charts = {chart.name: chart for chart in _script("draw_verdicts").CHARTS}
+    tables = {"headline": HEADLINE_TABLE, "depth": DEPTH_TABLE, "alignment": ALIGNMENT_TABLE}
+    for name, table in tables.items():
+        assert sorted(charts[name].rows) == sorted(row.id for row in table)
+    facts = {"depth": DepthFacts(frozen=True), "alignment": AlignmentFacts(frozen=True)}
+    for name, fact in facts.items():
+        first = charts[name].steps[0]
+        assert matching_row(tables[name], fact).id == first.rows[0]
+        assert matching_row(tables[name], fact).result(fact).shown == first.answers[0].outcome
+
+
+def test_drawn_flow_charts_are_those_of_the_script():
+    draw = _script("draw_verdicts")
+    for chart in draw.CHARTS:
+        assert (DOCS / "static" / f"verdict-{chart.name}.svg").read_text("utf-8") == draw.draw(chart)
+
+
+def _cells() -> list[dict]:
+    notebook = json.loads((DOCS / "tutorial.ipynb").read_text("utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def _printed(outputs: list[dict]) -> str:
+    return "".join("".join(each["text"]) for each in outputs if each["output_type"] == "stream")
+
+
+def test_the_tutorial_compiles_and_has_its_outputs():
+    cells = _cells()
+    for cell in cells:
+        code = "".join(line for line in cell["source"] if not line.startswith("%"))
+        compile(code, "tutorial", "exec")
+        assert not [each for each in cell["outputs"] if each["output_type"] == "error"]
+        for path in (str(ROOT), str(Path.home()), str(Path(sys.prefix)), "site-packages", "/tmp/"):
+            assert path not in json.dumps(cell["outputs"])
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    shown = {kind for cell in cells for each in cell["outputs"] for kind in each.get("data", {})}
+    assert {"image/png", "text/html"} <= shown
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_and_prints_what_it_stores():
+    program = (
+        "import json, sys, nbformat; from run_tutorial import TUTORIAL, executed; "
+        "json.dump(executed(nbformat.read(TUTORIAL, 4)), sys.stdout)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=DOCS, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    again = [cell for cell in json.loads(done.stdout)["cells"] if cell["cell_type"] == "code"]
+    for cell, other in zip(_cells(), again, strict=True):
+        assert same(_printed(cell["outputs"]), _printed(other["outputs"])), _printed(other["outputs"])
+
+
 @pytest.mark.slow
 def test_pictures_can_be_computed_again():
-    spec = importlib.util.spec_from_file_location("draw", DOCS / "draw.py")
-    draw = importlib.util.module_from_spec(spec)
-    sys.modules["draw"] = draw
-    spec.loader.exec_module(draw)
+    draw = _script("draw")
     again, stored = {figure.name: figure.to_json() for figure in draw.figures()}, _pictures()
     assert again.keys() == stored.keys()
     for name, figure in stored.items():
@@ -227,6 +307,11 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_the_network(tmp
     assert done.returncode == 0, done.stderr
     pages = list((tmp_path / "html").rglob("*.html"))
     assert len(pages) > 25
+    glossary, gallery = (
+        html.unescape((tmp_path / "html" / f"{name}.html").read_text("utf-8")) for name in ("glossary", "gallery")
+    )
+    assert all(f"<strong>{term}</strong>" in glossary for term in GLOSSARY)
+    assert all(path.name in gallery for path in (ROOT / "results" / "paper").glob("*/*.svg"))
     for page in pages:
         text = page.read_text()
         assert not re.search(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//', text), page
@@ -234,21 +319,17 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_the_network(tmp
         assert "{{" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL), page
 
 
-def test_the_methods_in_the_readme_have_their_citation_and_file():
-    text = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| \[(\w+\.py)\]\((.*)\) \|$", text, re.MULTILINE)
-    assert rows
-    entries = {entry.name: entry for entry in RULES.entries()}
-    for name, citation, file, path in rows:
-        assert citation == entries[name].facts["Citation"]
-        assert file == f"{name}.py"
-        assert (ROOT / path).is_file()
-
-
 def test_commands_on_the_pages_exist():
     for page in PAGES:
         for name in re.findall(r"`(?:\.venv/bin/)?walkback (\w+)", page.read_text()):
             assert name in COMMANDS.names(), f"{page.name} names `walkback {name}`"
+
+
+def test_the_architecture_page_names_files_that_exist():
+    files = [path.as_posix() for folder in ("src", "docs", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = set(re.findall(r"[\w/]+\.py\b", (DOCS / "architecture.md").read_text()))
+    assert len(named) > 40
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 
 
 def test_the_version_is_the_same_everywhere():

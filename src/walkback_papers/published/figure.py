@@ -15,10 +15,18 @@ from walkback_papers.published.agree import FIGURE_KINDS
 from walkback_papers.published.parse_number import Printed, parse
 
 FOLDER = "figures"
+PAPER_TITLES = {
+    "P1": "Beyond Accuracy and Alignment: A Diagnostic Evaluation Protocol for Feedback Alignment",
+    "P2": (
+        "What Accuracy and Gradient Cosine Miss: Evaluating Feedback Alignment via Scale Stability, "
+        "Reference Validity, and Depth Utility"
+    ),
+}
+"""The titles of the two papers."""
 SOURCES = {
-    "P1": "the first paper",
+    "P1": f"the first paper (“{PAPER_TITLES['P1']}”)",
     "P1d": "its draft",
-    "P2": "the later paper",
+    "P2": f"the later paper (“{PAPER_TITLES['P2']}”)",
     "O": "the outline",
     "R": "the package's README",
     "spec": "our reading of them",
