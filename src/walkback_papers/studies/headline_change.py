@@ -1,6 +1,6 @@
 """The headline: which verdicts change where the claims decide, in place of the papers' rule?
 
-Papers: ours; edition three is the rule of P1
+Papers: ours; edition three is the rule of P2
 Claim: nothing that edition three walks back becomes trustworthy; some of what it trusts does not stay so
 """
 
