@@ -38,7 +38,7 @@ suite: install
 # What only some users need: trainers, loggers, sweep engines. Their tests are skipped without it.
 $(VENV)/.extras: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[dev,docs,lightning,huggingface,tensorboard,ray,slurm]'
+	  -e '.[dev,docs,lightning,huggingface,tensorboard,wandb,mlflow,trackio,ray,slurm]' pre-commit
 	touch $@
 
 # Everything slow too, with every extra and with real CIFAR-10, which it gets first.
