@@ -19,9 +19,12 @@ class Trackio(ScalarLogger):
 
     def __init__(self, run: TrackioRun | str, prefix: str = "walkback"):
         super().__init__(prefix)
-        if isinstance(run, str):
-            run = import_extra("trackio", "trackio", "a run").init(project=run)
-        self._run: TrackioRun = run
+        self._run: TrackioRun = _start_run(run) if isinstance(run, str) else run
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)
+
+
+def _start_run(project: str) -> TrackioRun:
+    run: TrackioRun = import_extra("trackio", "trackio", "a run").init(project=project)
+    return run

@@ -24,10 +24,13 @@ class WandB(ScalarLogger):
 
     def __init__(self, run: WandBRun | str, prefix: str = "walkback"):
         super().__init__(prefix)
-        if isinstance(run, str):
-            run = import_extra("wandb", "wandb", "a run").init(project=run)
-        self._run: WandBRun = run
+        self._run: WandBRun = _start_run(run) if isinstance(run, str) else run
         self._run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log({**values, f"{self._prefix}/step": step})
+
+
+def _start_run(project: str) -> WandBRun:
+    run: WandBRun = import_extra("wandb", "wandb", "a run").init(project=project)
+    return run
