@@ -108,11 +108,11 @@ class Run:
             message = f"Another process is training {self.path}. Wait for it, or use another --out."
             raise RunLockedError(message) from None
         try:
-            # The record may have changed since it was read; from here on no other process writes it.
-            if open_run(self.path).is_done and not self.is_done:
-                (self.path / LOCK).unlink(missing_ok=True)
-                raise RunLockedError(f"Another process has just finished {self.path}. Give the same command again.")
             with friendly_os_errors(self.path, "lock"):
+                # The record may have changed since it was read; from here on no other process writes it.
+                if open_run(self.path).is_done and not self.is_done:
+                    (self.path / LOCK).unlink(missing_ok=True)
+                    raise RunLockedError(f"Another process has just finished {self.path}. Give the same command again.")
                 for leftover in self.path.glob(".*.tmp"):  # Left by a process that was killed while writing.
                     leftover.unlink()
         except BaseException:
