@@ -6,12 +6,12 @@ STAMP := $(VENV)/.installed
 DATA ?= .data
 # More arguments of pytest, such as PYTEST_ARGS='tests/unit -k store'.
 PYTEST_ARGS ?=
-# Everything that is written while testing lies in the environment, so with VENV elsewhere the checkout may be read-only.
+# All caches lie in the environment, so with VENV elsewhere the checkout may be read-only.
 CACHE := $(abspath $(VENV))/.cache
 export RUFF_CACHE_DIR := $(CACHE)/ruff
 export MYPY_CACHE_DIR := $(CACHE)/mypy
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -o cache_dir=$(CACHE)/pytest
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -o cache_dir=$(CACHE)/pytest
 
 # The environment of test-lowest, and the torch in it: 2.6 has no builds for every machine.
 LOWEST ?= $(VENV)-lowest
