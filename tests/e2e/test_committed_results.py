@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from committed import RESULTS, ROOT, needs_results
 from walkback.cli.main import main
 from walkback.report.study_pages import STUDY_FILE
 from walkback_papers import run_studies
 from walkback_papers.experiments import EXPERIMENTS
 from walkback_papers.scale import PAPER
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "results" / "paper"
+pytestmark = needs_results
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("findings", "findings-details", "calibration")),

@@ -1,14 +1,21 @@
-"""The wheel: what it contains, that it works installed and merely unpacked, and that it leaves other packages alone."""
+"""The wheel: what it contains, that it works installed and merely unpacked, and that it leaves other packages alone.
+The source distribution: that the wheel is built from it and that its tests run in it, without results."""
 
 from __future__ import annotations
 
+import email
+import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,10 +35,61 @@ def python(*words: str | Path, cwd: Path, path: Path | None = None, exe: Path | 
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    python("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
-    (found,) = folder.glob("walkback-*.whl")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    python("-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("walkback-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    (found,) = built.glob("walkback-*.tar.gz")
+    folder = tmp_path_factory.mktemp("source")
+    with tarfile.open(found) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.iterdir()
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, what it declares to need, what that needs, and nothing else. Its packages are
+    links to those of this environment, so that nothing is downloaded."""
+    folder = tmp_path_factory.mktemp("empty")
+    python("-m", "venv", "--without-pip", folder, cwd=folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    python("-m", "pip", "--python", folder, "install", "--quiet", "--no-deps", wheel, cwd=folder)
+    for name in closure(metadata(wheel).get_all("Requires-Dist")):
+        found = distribution(name)
+        for top in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(found.locate_file(top))))
+    return folder
+
+
+def metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def closure(needed: list[str]) -> set[str]:
+    """The names of the distributions that are needed, directly or indirectly, without extras."""
+    found: set[str] = set()
+    waiting = [Requirement(line) for line in needed]
+    while waiting:
+        each = waiting.pop()
+        if each.name.lower() not in found and (each.marker is None or each.marker.evaluate({"extra": ""})):
+            found.add(each.name.lower())
+            waiting += [Requirement(line) for line in Distribution.from_name(each.name).requires or ()]
     return found
 
 
@@ -53,6 +111,55 @@ def test_data_files_are_in_the_wheel(wheel: Path) -> None:
     files = [path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file()]
     kept = {name for name in files if "__pycache__" not in name}
     assert kept <= names
+
+
+def test_the_page_on_an_index_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+    """There is no address that a relative link could be completed with."""
+    text = metadata(wheel).get_payload()
+    assert "May you claim" in str(metadata(wheel)["Summary"])
+    assert "src/walkback/credit/rules/bp.py" not in text
+    assert "bp.py" in text
+    assert [target for target in re.findall(r"\]\(([^)]*)\)", text) if not re.match("https?://|#", target)] == []
+
+
+def test_the_source_distribution_has_what_its_tests_need_and_no_results(source: Path) -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    kept = {name for name in tracked if name and not name.startswith("results/")}
+    assert kept <= {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    assert not (source / "results").exists()
+
+
+def test_tests_run_in_the_source_distribution(source: Path) -> None:
+    pytest_ = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert "tests collected" in python(*pytest_, "--collect-only", "tests", cwd=source, path=source / "src")
+    files = ("tests/e2e/test_committed_results.py", "tests/unit/test_configuration.py", "tests/e2e/test_docs.py")
+    told = python(*pytest_, *files, "-k", "not runs_in and not python_on", cwd=source, path=source / "src")
+    assert "passed" in told
+    assert re.search(r"SKIPPED.*results/ is not here", told)
+
+
+@pytest.mark.parametrize("extra", [(), ("lint", "--help"), ("ls", "methods")], ids=["bare", "lint", "ls"])
+def test_the_command_starts_in_an_empty_environment(empty: Path, tmp_path: Path, extra: tuple[str, ...]) -> None:
+    assert python("-m", "walkback", *(extra or ("--help",)), cwd=tmp_path, exe=empty / "bin" / "python")
+
+
+def test_a_method_is_trained_judged_and_shown_in_an_empty_environment(empty: Path, tmp_path: Path) -> None:
+    exe = empty / "bin" / "walkback"
+    small = ("--arch", "resmlp:d=16,depth=2", "--data", "prototypes", "--epochs", "1", "--device", "cpu")
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.run([exe, *words], cwd=tmp_path, env=clean, capture_output=True, text=True)
+
+    done = command("audit", "--methods", "bp", "dfa", *small, "--seeds", "1", "--out", "out")
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert (tmp_path / "out" / "audit.html").is_file()
+    runs = [json.loads(line) for line in command("ls", "runs", "out", "--json").stdout.splitlines()]
+    assert {run["method"] for run in runs} >= {"bp", "dfa"}
+    (tmp_path / "code.py").write_text("def length(gradient):\n    return gradient.norm(-1)\n")
+    assert "WB001" in command("lint", "code.py").stdout
 
 
 @pytest.mark.parametrize("command", ["study", "reproduction", "quote", "audit", "train", "lint", "watch", "demo"])

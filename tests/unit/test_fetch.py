@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import threading
@@ -18,6 +17,7 @@ import pytest
 from fake_cifar import fake, official_archive, python_files, same, sheet_files, store_files, write_archive, write_folder
 
 from walkback.core.errors import InputError
+from walkback.core.locks import acquire_lock
 from walkback.data import cifar, where
 from walkback.data.cifar_spec import CIFAR100, CifarArrays, CifarSpec
 from walkback.data.fetch import get, source_of
@@ -386,7 +386,7 @@ def test_data_folders_that_cannot_be_written_are_refused(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=r"Could not use .*(file|below|lock): "):
             get(spec, root, copy)
     monkeypatch.setattr(os, "open", failing(errno.EROFS))
-    with pytest.raises(InputError, match=r"Could not use .*\.cifar10\.lock: Read-only file system"):
+    with pytest.raises(InputError, match=r"Could not lock .*\.cifar10\.lock: Read-only file system"):
         get(spec, tmp_path / "root", copy)
 
 
@@ -413,10 +413,9 @@ def test_a_store_moved_aside_by_a_killed_process_is_restored(tmp_path):
 
 def test_a_second_process_is_refused(tmp_path):
     spec, _ = fake()
-    with (tmp_path / ".cifar10.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="Another process is getting 'cifar10'"):
-            get(spec, tmp_path, tmp_path / "copy")
+    held = pytest.raises(InputError, match="Another process is getting 'cifar10'")
+    with acquire_lock(tmp_path / ".cifar10.lock"), held:
+        get(spec, tmp_path, tmp_path / "copy")
 
 
 def test_an_unreadable_source_file_gives_an_empty_source(tmp_path):

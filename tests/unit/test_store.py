@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import json
 import os
@@ -438,7 +439,8 @@ class TestLock:
         from walkback.core.errors import WalkbackError
         from walkback.runs.store import open_run
         try:
-            open_run(Path(sys.argv[1])).lock()
+            run = open_run(Path(sys.argv[1]))
+            run.lock()
         except WalkbackError as error:
             sys.exit(str(error))
         print("locked", flush=True)
@@ -489,6 +491,6 @@ class TestLock:
 
     def test_a_file_system_without_locks_is_not_taken_for_another_process(self, tmp_path, monkeypatch):
         run = make(tmp_path / "a-run")
-        monkeypatch.setattr(store.fcntl, "flock", fails(errno.ENOLCK))
+        monkeypatch.setattr(fcntl, "flock", fails(errno.ENOLCK))
         with pytest.raises(InputError, match=r"Could not lock .*No locks available"):
             run.lock()

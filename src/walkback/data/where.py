@@ -10,6 +10,7 @@ from pathlib import Path
 
 from walkback.core.errors import InputError
 from walkback.core.files import flush, friendly_os_errors
+from walkback.core.locks import LockHeldError, acquire_lock
 
 
 def data_root(explicit: Path | None = None) -> Path:
@@ -27,24 +28,18 @@ def data_root(explicit: Path | None = None) -> Path:
 @contextlib.contextmanager
 def lock(root: Path, name: str) -> Iterator[None]:
     """Lock `name` in `root` for this process, so that no other process removes files that are still being written."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no flock; concurrent calls are not protected there.
-        yield
-        return
     with friendly_os_errors(root, "use"):
         root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(root / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"Another process is getting '{name}' into '{root}' right now. Wait for it to end, then try again."
-            ) from error
+        held = acquire_lock(root / f".{name}.lock", wait=False)
+    except LockHeldError as error:
+        raise InputError(
+            f"Another process is getting '{name}' into '{root}' right now. Wait for it to end, then try again."
+        ) from error
+    try:
         yield
     finally:
-        os.close(descriptor)
+        held.release()
 
 
 def work_folder(root: Path, name: str) -> Path:

@@ -9,6 +9,7 @@ from walkback.core.errors import unknown
 from walkback.report.html import html
 from walkback.report.latex import latex
 from walkback.report.markdown import markdown
+from walkback.report.modelcard import modelcard
 from walkback.report.sections import Card
 
 
@@ -17,9 +18,20 @@ def card_json(card: Card) -> str:
     return json.dumps(card, indent=1, allow_nan=False) + "\n"
 
 
-FORMATS: dict[str, Callable[[Card], str]] = {"md": markdown, "tex": latex, "html": html, "json": card_json}
+FORMATS: dict[str, Callable[[Card], str]] = {
+    "md": markdown,
+    "tex": latex,
+    "html": html,
+    "json": card_json,
+    "modelcard": modelcard,
+}
 PAGES = ("md", "tex", "html")
 """The formats for people to read."""
+
+
+def ending(form: str) -> str:
+    """The ending of a file in this format."""
+    return "modelcard.md" if form == "modelcard" else form
 
 
 def render(card: Card, form: str) -> str:

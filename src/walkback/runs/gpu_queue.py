@@ -8,7 +8,6 @@ lock alone one process could wait for an hour.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import time
@@ -18,7 +17,9 @@ from pathlib import Path
 
 import torch
 
-PAUSE = 0.05
+from walkback.core.locks import POLL, acquire_lock
+
+PAUSE = POLL
 """Seconds between two checks of who is first in the queue."""
 
 
@@ -34,15 +35,16 @@ def gpu_turn(device: torch.device, folder: Path | None = None) -> Iterator[float
     ticket = line / f"{time.time_ns():020d}-{os.getpid()}"
     ticket.touch()
     try:
-        with (line / "turn").open("a") as file:
-            while True:
-                # The system releases the lock when the process ends, however it ends.
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if _is_first(ticket):
-                    break
-                fcntl.flock(file, fcntl.LOCK_UN)
-                time.sleep(PAUSE)
+        while True:
+            turn = acquire_lock(line / "turn")
+            if _is_first(ticket):
+                break
+            turn.release()
+            time.sleep(PAUSE)
+        try:
             yield time.monotonic() - start
+        finally:
+            turn.release()
     finally:
         ticket.unlink(missing_ok=True)
 

@@ -18,7 +18,6 @@ Arrays are numpy arrays, so that reading a run needs no torch.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import hashlib
 import json
@@ -32,10 +31,12 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
+from filelock import FileLock
 
 from walkback.core.content_hash import SHA256, arrays_hash, document_hash, with_hash
 from walkback.core.errors import InputError
 from walkback.core.files import flush, friendly_os_errors, write_atomic
+from walkback.core.locks import LockHeldError, acquire_lock
 
 RUN_FORMAT = 1
 Arrays = dict[str, np.ndarray]
@@ -84,7 +85,7 @@ class Run:
 
     path: Path
     record: dict[str, Any]
-    _lock: int | None = field(default=None, repr=False)
+    _lock: FileLock | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -101,27 +102,26 @@ class Run:
 
     def lock(self) -> None:
         """Keep other processes from training this run at the same time; the system releases the lock when we exit."""
-        with friendly_os_errors(self.path, "lock"):
-            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            self._lock = acquire_lock(self.path / LOCK, wait=False)
+        except LockHeldError:
+            message = f"Another process is training {self.path}. Wait for it, or use another --out."
+            raise RunLockedError(message) from None
+        try:
+            with friendly_os_errors(self.path, "lock"):
                 # The record may have changed since it was read; from here on no other process writes it.
                 if open_run(self.path).is_done and not self.is_done:
                     (self.path / LOCK).unlink(missing_ok=True)
                     raise RunLockedError(f"Another process has just finished {self.path}. Give the same command again.")
                 for leftover in self.path.glob(".*.tmp"):  # Left by a process that was killed while writing.
                     leftover.unlink()
-            except BlockingIOError:
-                self.unlock()
-                message = f"Another process is training {self.path}. Wait for it, or use another --out."
-                raise RunLockedError(message) from None
-            except BaseException:
-                self.unlock()
-                raise
+        except BaseException:
+            self.unlock()
+            raise
 
     def unlock(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
     def append_log(self, row: Mapping[str, Any]) -> None:

@@ -6,9 +6,7 @@ trainings, workers of sweeps, studies. `plan.json` exists while there are unfini
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import Any, Literal
 from walkback.core.content_hash import SHA256, document_hash, with_hash
 from walkback.core.errors import InputError
 from walkback.core.files import drop_leftovers, flush, friendly_os_errors, write_atomic
+from walkback.core.locks import acquire_lock
 from walkback.training.planning.fleet_plan import FleetGroup
 
 PLAN = "plan.json"
@@ -99,21 +98,14 @@ def _replace(out: Path, names: Collection[str], new: Sequence[PlannedGroup]) -> 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
     """Wait until no other process changes the plan, and keep others from changing it inside the block."""
-    path = out / PLAN_LOCK
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The process before us may have removed the file with the last run; then others would lock a new one.
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-                try:
-                    yield
-                finally:
-                    if not (out / PLAN).exists():
-                        path.unlink(missing_ok=True)
-                return
-        finally:
-            os.close(descriptor)
+    lock = acquire_lock(out / PLAN_LOCK)
+    try:
+        yield
+    finally:
+        if not (out / PLAN).exists():
+            # While it is locked: a process that waits for this file notices that it is gone, and makes a new one.
+            (out / PLAN_LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
 def _group(entry: dict[str, Any]) -> PlannedGroup:

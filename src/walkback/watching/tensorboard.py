@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from walkback.core.errors import InputError
-
-SCALARS = ("growth", "grad_top", "direction", "eval_loss", "eval_acc")
-_BY_LAYER = ("hidden", "grad", "cosine")
+from walkback.watching.scalars import ScalarLogger, import_extra
 
 
 class Writer(Protocol):
@@ -18,31 +15,19 @@ class Writer(Protocol):
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
 
 
-class TensorBoard:
-    """A logger that writes each row as scalars; values that could not be measured are left out."""
+class TensorBoard(ScalarLogger):
+    """Writes to a SummaryWriter; a path makes one that writes into that folder."""
 
     def __init__(self, writer: Writer | str | Path, prefix: str = "walkback"):
-        self._writer = _open_writer(writer) if isinstance(writer, str | Path) else writer
-        self._prefix = prefix
+        super().__init__(prefix)
+        self._writer: Writer = _open_writer(writer) if isinstance(writer, str | Path) else writer
 
-    def __call__(self, row: Mapping[str, Any]) -> None:
-        values: dict[str, Any] = {name: row.get(name) for name in SCALARS}
-        for name in _BY_LAYER:
-            values |= {f"{name}/{layer}": value for layer, value in enumerate(row.get(name) or ())}
-        flags = row.get("flags") or {}
-        values |= {f"raised/{name}": float(status == "raised") for name, status in flags.items()}
+    def write(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            if value is not None:
-                self._writer.add_scalar(f"{self._prefix}/{name}", value, row["step"])
+            self._writer.add_scalar(name, value, step)
 
 
 def _open_writer(folder: str | Path) -> Writer:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError(
-            f"TensorBoard is not installed ({error}). Install it with pip install 'walkback[tensorboard]', "
-            "or pass a writer that has add_scalar."
-        ) from error
-    writer: Writer = SummaryWriter(str(folder))
+    module = import_extra("torch.utils.tensorboard", "tensorboard", "a writer that has add_scalar")
+    writer: Writer = module.SummaryWriter(str(folder))
     return writer

@@ -1,9 +1,10 @@
-"""Write audit cards as Markdown, LaTeX or one self-contained HTML page.
+"""Write audit cards as Markdown, LaTeX, one self-contained HTML page, or a section of a model card.
 
 example: walkback render runs/dfa* --format html
 
 Reads each run's report.json, which `walkback diagnose` writes; measures nothing. In the folder of an audit it also
-rewrites the overview (audit.json), with the curves of the training logs in that folder.
+rewrites the overview (audit.json), with the curves of the training logs in that folder. `--format modelcard` is the
+section and the metadata for a model card on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from walkback.core.errors import EXIT_DONE, InputError
 
-_CHOICES = ("md", "tex", "html", "json")
+_CHOICES = ("md", "tex", "html", "json", "modelcard")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.auditing.audit_files import OVERVIEW, read_overview, write_overview
+    from walkback.auditing.audit_files import OVERVIEW, OVERVIEW_FORMATS, read_overview, write_overview
     from walkback.core.files import friendly_os_errors, write_atomic
     from walkback.judge.card import read_card
-    from walkback.report.formats import render
+    from walkback.report.formats import ending, render
 
     paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given)))
     forms = list(dict.fromkeys(args.format))
@@ -53,14 +54,15 @@ def run(args: argparse.Namespace) -> int:
             args.out.mkdir(parents=True, exist_ok=True)
     for path, card in cards.items():
         for form in forms:
-            target = targets[path].with_name(f"{targets[path].name}.{form}")
+            target = targets[path].with_name(f"{targets[path].name}.{ending(form)}")
             if target.resolve() != path.resolve():  # Never overwrite the card itself.
                 write_atomic(target, render(card, form).encode())
             print(target)
     for folder, table in audits.items():
         names = {path.resolve().parent.name: f"{target.name}.html" for path, target in targets.items()}
         where = args.out or folder
-        kept = [form for form in forms if form != "json" or where.resolve() != folder.resolve()]
+        other = [form for form in OVERVIEW_FORMATS if form != "json" or where.resolve() != folder.resolve()]
+        kept = [form for form in forms if form in other]
         for path in write_overview(table, folder, where, kept, names if args.out else None):
             print(path)
     return EXIT_DONE
