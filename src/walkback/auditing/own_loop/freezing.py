@@ -75,7 +75,8 @@ class FrozenParameters:
             if id(parameter) not in identities and not any(_same_bits(each, self._kept[name]) for each in own):
                 raise InputError(
                     f"The frozen parameter '{name}' is not in the model that train returned. Freeze the modules of the "
-                    "model that is trained and returned."
+                    "model that is trained and returned; in averaged weights rounding moves what is frozen, so leave out "
+                    "of the average each parameter of which job.is_frozen(parameter) is true."
                 )
 
     def watch(self) -> list[Any]:
@@ -135,8 +136,8 @@ def modules_of(given: Sequence[Any]) -> list[nn.Module]:
     lazy = [name for module in found for name, each in module.named_parameters() if is_lazy(each)]
     if lazy:
         raise InputError(f"job.freeze got the lazy parameter '{lazy[0]}'. Run the model once before job.freeze.")
-    if given and not any(True for module in found for _ in module.parameters()):
-        raise InputError("job.freeze got modules without parameters; expected the blocks whose training is claimed.")
+    if not any(True for module in found for _ in module.parameters()):
+        raise InputError("job.freeze got no module with parameters; expected the blocks whose training is claimed.")
     return found
 
 

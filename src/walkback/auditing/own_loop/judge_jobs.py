@@ -211,14 +211,26 @@ def _context(
         "one_pass": ONE_PASS,
         "rule_state": feedback,
         "weights": weights,
-        "notes": mixed_sources(run, jobs),
+        "notes": mixed_sources(run, jobs, plan.sources),
         "rerun": f"walkback verify {run.path} {run.path}",
     }
 
 
-def mixed_sources(run: store.Run, jobs: Sequence[store.Run]) -> list[str]:
-    """A note for each source file that differs between this job and another one of the audit."""
-    own = run.record[store.OWN_LOOP]["sources"]
+def mixed_sources(run: store.Run, jobs: Sequence[store.Run], measured_with: Mapping[str, str]) -> list[str]:
+    """A note for each source file that changed while the job was trained, until it was measured, or between jobs."""
+    record = run.record[store.OWN_LOOP]
+    own = record["sources"]
+    notes = [
+        f"Source file {file} changed after epoch {change['epoch']} of {run.name}."
+        for change in record.get("changed", [])
+        for file in change["files"]
+    ]
+    notes += [
+        f"Source file {file} changed after {run.name} was trained and before it was measured."
+        for file in changed_sources(own, measured_with)
+    ]
     others = [(other.name, changed_sources(own, other.record[store.OWN_LOOP]["sources"])) for other in jobs]
     changed = {file: name for name, files in others for file in files}
-    return [f"Source file {file} differs between {run.name} and {name}." for file, name in sorted(changed.items())]
+    return notes + [
+        f"Source file {file} differs between {run.name} and {name}." for file, name in sorted(changed.items())
+    ]
