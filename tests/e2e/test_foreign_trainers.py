@@ -76,7 +76,8 @@ def bert_gradients(example, model, plain):
         credits += torch.autograd.grad(loss, state, retain_graph=True)
     found, loss = states(plain)
     true = torch.autograd.grad(loss, found)
-    return [*credits, true[-1]], true
+    # Its classifier reads the first token, so that is where the credit is measured.
+    return [each[:, 0] for each in (*credits, true[-1])], [each[:, 0] for each in true]
 
 
 def feedback_gradients(example, model, plain):

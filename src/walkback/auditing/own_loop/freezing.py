@@ -75,8 +75,8 @@ class FrozenParameters:
             if id(parameter) not in identities and not any(_same_bits(each, self._kept[name]) for each in own):
                 raise InputError(
                     f"The frozen parameter '{name}' is not in the model that train returned. Freeze the modules of the "
-                    "model that is trained and returned; in averaged weights rounding moves what is frozen, so leave out "
-                    "of the average each parameter of which job.is_frozen(parameter) is true."
+                    "model that is trained and returned; rounding moves what is frozen in averaged weights, so leave "
+                    "the parameters of which job.is_frozen(parameter) is true out of the average."
                 )
 
     def watch(self) -> list[Any]:

@@ -32,6 +32,16 @@ from walkback.measure.inputs import Groups, joined_samples, regroup
 from walkback.measure.restore import measurement_mode, random_state_restored
 
 LOOP, SAMPLES = "loop.json", "samples.safetensors"
+
+
+class ChangedPlanError(InputError):
+    """A file of the plan is not the one that was written."""
+
+    def __init__(self, path: Path):
+        super().__init__(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
+        self.name = path.name
+
+
 FUNCTIONS = {"credit": 1, "fresh": 1, "update": 2, "reference": 1}
 """The options that are functions of the method's, with the number of arguments that `wb.diagnose` calls them with; one
 more takes the job's feedback."""
@@ -174,7 +184,7 @@ class MeasurePlan:
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
             raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
         if facts.get(SHA256) != arrays_hash(arrays, facts):
-            raise InputError(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
+            raise ChangedPlanError(path)
         state = state_from_arrays(skeleton, arrays)
         functions = {name: _function_of(each) for name, each in document["functions"].items() if name != "train"}
         if document["blocks"] is None:
@@ -224,7 +234,7 @@ def read_loop(folder: Path) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
     if not is_same:
-        raise InputError(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
+        raise ChangedPlanError(path)
     return document
 
 
