@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import tiny
+from walkback.core.configuration import grid
 from walkback.credit import local
 from walkback.credit.trace import trace
 from walkback.nets.network import transpose
 from walkback.training.fleet import Fleet
+from walkback.training.resolved_run import resolve
 from walkback.training.single import Single
+
+RESNET20 = Path(__file__).parents[2] / "examples" / "resnet20" / "resnet20.py"
 
 
 class BasicBlock(nn.Module):
@@ -107,6 +113,14 @@ WITHOUT_EFFECT = ("in_proj_bias",)
 
 def with_effect(leaves):
     return {name: leaf for name, leaf in leaves.items() if not name.endswith(WITHOUT_EFFECT)}
+
+
+def test_the_resnet20_of_the_examples_is_taken_as_it_is():
+    (config,) = grid("fa_layers", arch=f"{RESNET20}:ResNet20", data="tiles:train=192,test=64")
+    net = resolve(config, None).net
+    assert net.depth == 9
+    assert net.state_shapes == ((16, 8, 8),) * 4 + ((32, 4, 4),) * 3 + ((64, 2, 2),) * 3
+    assert len(net.layers) == 9 * 2 + 2
 
 
 @ON_ALL
