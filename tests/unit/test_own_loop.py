@@ -261,6 +261,25 @@ class TestFreezing:
         with pytest.raises(InputError, match="not in the model"):
             run_one(other, tmp_path / "b")
 
+    def test_feedback_that_a_forward_pass_computes_needs_a_pass_before_the_freeze(self, tmp_path):
+        class Signs(nn.Linear):
+            def forward(self, x):
+                self.weight_backward = nn.Parameter(self.weight.sign(), requires_grad=False)
+                return super().forward(x)
+
+        def train(job, passes):
+            model = nn.Sequential(nn.Linear(3, 4), Signs(4, 4), nn.Linear(4, 2))
+            model[1].weight_backward = nn.Parameter(torch.ones(4, 4), requires_grad=False)
+            for _ in range(passes):
+                model(torch.zeros(1, 3))
+            job.freeze(model[1])
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            return wb.Trained(model, accuracy=0.5)
+
+        with pytest.raises(InputError, match="weight_backward.*run the model once before"):
+            run_one(partial(train, passes=0), tmp_path / "a")
+        assert run_one(partial(train, passes=1), tmp_path / "b")[0]
+
     @pytest.mark.parametrize("given", [(), ([],), (nn.ModuleList(),)])
     def test_freezing_nothing_is_refused(self, given, tmp_path):
         with pytest.raises(InputError, match="no module with parameters"):

@@ -61,10 +61,18 @@ class FrozenParameters:
                 )
         moved = self._moved()
         if moved:
+            advice = (
+                "Update parameters through a torch.optim.Optimizer, or skip those of which job.is_frozen(parameter) is "
+                "true in your own update."
+            )
+            if not current[moved[0]].requires_grad:
+                advice += (
+                    " If each forward pass computes it from other parameters, as some libraries do with feedback "
+                    "weights, run the model once before job.freeze."
+                )
             raise InputError(
                 f"The frozen parameter '{moved[0]}' moved {when}, and not in a step of a torch.optim.Optimizer, so it "
-                "cannot be restored in time. Update parameters through a torch.optim.Optimizer, or skip those of which "
-                "job.is_frozen(parameter) is true in your own update."
+                f"cannot be restored in time. {advice}"
             )
 
     def check_returned(self, model: nn.Module) -> None:
