@@ -261,24 +261,33 @@ class TestFreezing:
         with pytest.raises(InputError, match="not in the model"):
             run_one(other, tmp_path / "b")
 
-    def test_feedback_that_a_forward_pass_computes_needs_a_pass_before_the_freeze(self, tmp_path):
+    def test_feedback_that_moves_is_left_out_by_its_name(self, tmp_path):
         class Signs(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 4)
+                self.weight_backward = nn.Parameter(torch.ones(4, 4), requires_grad=False)
+
             def forward(self, x):
-                self.weight_backward = nn.Parameter(self.weight.sign(), requires_grad=False)
+                self.weight_backward = nn.Parameter(self.weight.sign() * torch.rand(4, 4), requires_grad=False)
                 return super().forward(x)
 
-        def train(job, passes):
-            model = nn.Sequential(nn.Linear(3, 4), Signs(4, 4), nn.Linear(4, 2))
-            model[1].weight_backward = nn.Parameter(torch.ones(4, 4), requires_grad=False)
-            for _ in range(passes):
-                model(torch.zeros(1, 3))
-            job.freeze(model[1])
+        def train(job, leave_out):
+            model = nn.Sequential(nn.Linear(3, 4), Signs(), nn.Linear(4, 2))
+            job.freeze(model[1], leave_out=leave_out)
+            kept = model[1].weight.clone()
             steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            assert torch.equal(kept, model[1].weight)
             return wb.Trained(model, accuracy=0.5)
 
-        with pytest.raises(InputError, match="weight_backward.*run the model once before"):
-            run_one(partial(train, passes=0), tmp_path / "a")
-        assert run_one(partial(train, passes=1), tmp_path / "b")[0]
+        for leave_out, got in (
+            ((), r"leave_out=\['weight_backward'\]"),
+            ("weight", "requires_grad"),
+            (["nothing"], "'nothing'"),
+        ):
+            with pytest.raises(InputError, match=got):
+                run_one(partial(train, leave_out=leave_out), tmp_path / "a")
+        _, path = run_one(partial(train, leave_out="weight_backward"), tmp_path / "b")
+        assert store.open_run(path).record["own_loop"]["frozen"] == ["Signs.weight", "Signs.bias"]
 
     @pytest.mark.parametrize("given", [(), ([],), (nn.ModuleList(),)])
     def test_freezing_nothing_is_refused(self, given, tmp_path):

@@ -13,6 +13,7 @@ from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.own_loop.function_reference import changed_sources
 from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights, uses_feedback
+from walkback.auditing.own_loop.random_states import seed_all
 from walkback.auditing.own_loop.state_arrays import state_from_arrays
 from walkback.auditing.own_loop.train_job import CORRECT, INITIAL
 from walkback.core.errors import InputError
@@ -20,6 +21,7 @@ from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
+from walkback.measure.restore import random_state_restored
 from walkback.measure.snapshot import BACKWARD
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
@@ -60,7 +62,9 @@ def measure_job(run: store.Run, plan: MeasurePlan, device: torch.device) -> Meas
         feedback = state_from_arrays(skeletons[store.RULE], run.rule_state(), device)
     if INITIAL in skeletons:
         initial = state_from_arrays(skeletons[INITIAL], run.other(INITIAL), device)
-    taken = plan.measure(spec.method, model, feedback, initial)
+    with random_state_restored():
+        seed_all(spec.seed)  # A backward pass that draws random numbers draws the same ones when it is verified.
+        taken = plan.measure(spec.method, model, feedback, initial)
     facts = {**taken.facts, "measured_on": describe_device(device), "files": run.record["files"]}
     return Measurements(taken.arrays, facts)
 
