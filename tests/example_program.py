@@ -15,6 +15,7 @@ from types import ModuleType
 
 import torch
 
+from walkback.auditing.own_loop.measure_plan import LOOP
 from walkback.runs import store
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -29,23 +30,23 @@ def added_lines(folder: Path) -> list[str]:
     return [line for line in difflib.ndiff(before, after) if line.startswith("+ ") and line[2:].strip()]
 
 
-def run_program(folder: Path, *program: object, kill_after: float | None = None) -> str:
-    """What a program prints; with `kill_after` it is killed after so many seconds."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "SIZE": "tiny"}
-    with subprocess.Popen(
+def run_program(folder: Path, *program: object) -> str:
+    """What a program prints."""
+    with _start(folder, *program) as process:
+        printed, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return printed
+
+
+def _start(folder: Path, *program: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, *map(str, program)],
         cwd=folder,
-        env=environment,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "SIZE": "tiny"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as process:
-        if kill_after is not None:
-            time.sleep(kill_after)
-            process.send_signal(signal.SIGKILL)
-        printed, errors = process.communicate()
-    assert kill_after is not None or process.returncode == 0, errors
-    return printed
+    )
 
 
 def load_example(folder: Path) -> ModuleType:
@@ -68,17 +69,34 @@ def stored_model(model: torch.nn.Module, path: Path) -> torch.nn.Module:
     return model.double().eval()
 
 
-def check_kills(program: Path, audited: Path, first_line: str, seed: int) -> None:
-    """Killed at three moments the program goes on to the same bits as `audited`; a further run trains nothing."""
-    folder, draws = program.parent, random.Random(seed)
+def check_kills(folder: Path, program: Path, audited: Path, printed: str, seed: int) -> None:
+    """Killed at three moments the program goes on to the same bits as `audited`, and keeps what was finished; a further
+    run trains nothing and prints the same table."""
+    draws, audit, kept = random.Random(seed), folder / "audit", {}
     for _ in range(3):
-        run_program(folder, program, kill_after=draws.uniform(3, 9))
+        _kill(folder, program, draws.uniform(0, 3))
+        kept |= {run: run.stat().st_mtime_ns for run in audit.glob(f"*/{store.MODEL}")}
+    assert len(kept) < len(_weights(audited)), "every training was finished before it could be killed"
     run_program(folder, program)
-    assert _weights(folder / "audit") == _weights(audited)
-    before = {path: path.stat().st_mtime_ns for path in folder.glob("audit/*/run.json")}
-    printed = run_program(folder, program)
-    assert {path: path.stat().st_mtime_ns for path in folder.glob("audit/*/run.json")} == before
-    assert printed.splitlines()[0] == first_line
+    assert _weights(audit) == _weights(audited)
+    assert {run: run.stat().st_mtime_ns for run in kept} == kept
+    before = {path: path.stat().st_mtime_ns for path in audit.glob("*/run.json")}
+    again = run_program(folder, program)
+    assert {path: path.stat().st_mtime_ns for path in audit.glob("*/run.json")} == before
+    assert len(again.splitlines()) > 3
+    assert printed.endswith(again)
+
+
+def _kill(folder: Path, program: Path, seconds: float) -> None:
+    """Start a program, and kill it so many seconds after it has begun to train; it plans its trainings before."""
+    plan = folder / "audit" / LOOP
+    before = plan.stat().st_mtime_ns if plan.exists() else None
+    with _start(folder, program) as process:
+        while process.poll() is None and (not plan.exists() or plan.stat().st_mtime_ns == before):
+            time.sleep(0.05)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
 
 
 def _weights(folder: Path) -> dict[str, bytes]:

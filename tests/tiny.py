@@ -19,6 +19,7 @@ from walkback.core.errors import InputError
 from walkback.core.settings import Scalar, Spec
 from walkback.credit import RULES
 from walkback.credit.rule import refusal
+from walkback.data.feed import Feed
 from walkback.data.tensors import TENSORS_NAME, Tensors, from_tensors
 from walkback.nets import ARCHS
 from walkback.nets.module_source import spec_of_object
@@ -26,6 +27,7 @@ from walkback.nets.network import Network
 from walkback.runs import store
 from walkback.training.driver import Snapshot, Trainer
 from walkback.training.resolved_run import ResolvedRun, resolve
+from walkback.training.schedules import CosineSchedule
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -106,6 +108,27 @@ def train(driver: Trainer, epochs: int) -> list[Snapshot]:
     for _ in range(epochs):
         driver.train_epoch(lambda _steps: None)
     return driver.snapshots()
+
+
+def torch_loop(module: type[torch.nn.Module], resolved: ResolvedRun, epochs: int) -> dict[str, torch.Tensor]:
+    """The leaves of a module that an ordinary torch loop trains by AdamW, from the same parameters and batches."""
+    names, config = resolved.net.facts.names, resolved.config  # type: ignore[attr-defined]
+    made = module().double().train()
+    made.load_state_dict({names[name]: leaf for name, leaf in resolved.params().items()}, strict=False)
+    optimiser = torch.optim.AdamW(made.parameters(), weight_decay=config.weight_decay)
+    feed = Feed(resolved.source.load(None), config.batch, resolved.augment, resolved.dtype, CPU)
+    done, total = 0, config.epochs * feed.steps
+    for epoch in range(epochs):
+        order = feed.order(config.seed, epoch)
+        for step in range(feed.steps):
+            x, y = feed.take({name: values[step] for name, values in order.items()})
+            optimiser.param_groups[0]["lr"] = config.lr * CosineSchedule().factor(done, total, 1)
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(made(x), y).backward()
+            optimiser.step()
+            done += 1
+    state = made.state_dict()
+    return {name: state[own] for name, own in names.items()}
 
 
 def sample_losses(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

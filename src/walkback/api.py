@@ -149,7 +149,9 @@ def audit(
     blocks: Any = None,
     pool: Literal["auto", "cls", "mean", "all"] | None = None,
     step_fn: Callable[[nn.Module, Any], Any] | None = None,
+    distinct: bool = True,
     describe: Mapping[str, str] | None = None,
+    force: bool = False,
     executor: _ExecutorName | None = None,
     jobs: int | None = None,
     slurm: Mapping[str, Any] | None = None,
@@ -167,9 +169,10 @@ def audit(
     Your own function gets a `Job` (method, seed, frozen, credit) and returns `Trained`; it is called for each method
     and seed, for their frozen baselines, for backprop (`"bp"`) and its frozen baseline, and with `oracle=True` with
     exact credit. `build` builds the untrained model, into which stored weights are loaded; `eval_batches` are what the
-    models are measured on. `credit` to `step_fn` are those of `diagnose`; `credit`, `fresh`, `update` and `reference`
+    models are measured on. `credit` to `distinct` are those of `diagnose`; `credit`, `fresh`, `update` and `reference`
     may be dicts by method, and get the stored feedback as one more argument if they take it. `describe` fills in what
-    only you know (`data`, `recipe`, `arch`). `executor` trains jobs in processes (`local`), on Ray or on Slurm, `jobs`
+    only you know (`data`, `recipe`, `arch`). Jobs that other source files have trained are refused, unless `force` is
+    given: then the cards name the files. `executor` trains jobs in processes (`local`), on Ray or on Slurm, `jobs`
     at a time.
     """
     from walkback.auditing.audit import run_audit
@@ -180,8 +183,9 @@ def audit(
     own = {
         "eval_batches": eval_batches, "build": build, "credit": credit, "fresh": fresh, "update": update,
         "reference": reference, "exact": exact, "labels": labels, "null_space": null_space, "initial": initial,
-        "train_batches": train_batches, "blocks": blocks, "pool": pool, "step_fn": step_fn, "describe": describe,
-        "executor": executor, "jobs": jobs, "slurm": slurm,
+        "train_batches": train_batches, "blocks": blocks, "pool": pool, "step_fn": step_fn,
+        "distinct": None if distinct else False, "describe": describe, "force": force or None, "executor": executor,
+        "jobs": jobs, "slurm": slurm,
     }  # fmt: skip
     judge_options = JudgeOptions(thresholds, protocol, null, _tuple(claims))
     options = _options(
@@ -238,6 +242,7 @@ def _audit_own_loop(
         eval_batches=own.pop("eval_batches"),
         step_fn=own.pop("step_fn"),
         describe=own.pop("describe"),
+        force=bool(own.pop("force")),
         measuring={name: value for name, value in own.items() if value is not None and name not in _EXECUTOR},
     )
     run_jobs: RunJobs = in_process

@@ -128,5 +128,5 @@ class TestNumbers:
 @pytest.mark.slow
 def test_killed_at_three_moments_it_goes_on_to_the_same_bits_and_then_trains_nothing(audited, tmp_path):
     (tmp_path / "driver.py").write_text(DRIVER.format(folder=str(FOLDER)))
-    first = (audited.parent / "printed.txt").read_text().splitlines()[0]
-    check_kills(tmp_path / "driver.py", audited, first, seed=7)
+    printed = (audited.parent / "printed.txt").read_text()
+    check_kills(tmp_path, tmp_path / "driver.py", audited, printed, seed=7)

@@ -17,7 +17,10 @@ import pytest
 import torch
 
 import walkback as wb
+from walkback.auditing.own_loop.measure_plan import MeasurePlan
+from walkback.core.content_hash import SHA256, with_hash
 from walkback.core.errors import InputError
+from walkback.judge.card import seal
 from walkback.runs import store
 from walkback.runs.train_runs import ProgressListener
 
@@ -226,12 +229,41 @@ class TestVerify:
         data[-1] ^= 1
         (copy / "samples.safetensors").write_bytes(bytes(data))
         found = wb.verify(copy / "mine-s0", copy / "mine-s0")
-        assert found.outcome == "not_measured"
-        assert "samples.safetensors" in found.unmeasured
+        assert found.outcome == "refuted"
+        assert [check.what for check in found.differences] == ["samples.safetensors"]
+
+    def test_samples_that_were_written_anew_are_betrayed_by_their_hash_and_the_numbers(self, audited, tmp_path):
+        copy = copied(audited.out, tmp_path)
+        ((x, y),) = project.test_batches()
+        x[0] += 1
+        plan = MeasurePlan.of(project.Net, [(x, y)], None, {"credit": project.my_credit}, ["mine"])
+        plan.save(copy, {"train": project.train}, DESCRIBED)
+        found = wb.verify(copy / "mine-s0", copy / "mine-s0")
+        assert {"claim.digest", "layers"} <= {check.what.partition("[")[0] for check in found.differences}
+
+    def test_a_changed_accuracy_is_named(self, audited, tmp_path):
+        copy = copied(audited.out, tmp_path)
+        card = card_of(audited, "mine-s0")
+        card["claim"]["headline_acc"][0] += 0.1
+        (tmp_path / "report.json").write_text(json.dumps(seal({k: v for k, v in card.items() if k != "hash"})))
+        found = wb.verify(tmp_path, audited.out / "mine-s0")
+        assert "claim.headline_acc" in {check.what.partition("[")[0] for check in found.differences}
+        run = store.open_run(copy / "mine-s0")
+        run.change_record({"result": {**run.record["result"], "test_acc": 0.99}})
+        found = wb.verify(audited.out / "mine-s0", copy / "mine-s0")
+        assert "test accuracy of correct.safetensors" in {check.what for check in found.differences}
+
+    def test_a_changed_source_of_build_is_named(self, audited, tmp_path):
+        copy, source = copied(audited.out, tmp_path), tmp_path / PROJECT.name
+        source.write_text(PROJECT.read_text() + "\n# changed\n")
+        document = json.loads((copy / "loop.json").read_text())
+        document["functions"]["build"]["file"] = document["functions"]["train"]["file"] = str(source)
+        document = with_hash({key: each for key, each in document.items() if key != SHA256})
+        (copy / "loop.json").write_text(json.dumps(document))
+        found = wb.verify(copy / "mine-s0", copy / "mine-s0")
+        assert [check.what for check in found.differences] == [f"source {PROJECT.name}"]
 
     def test_a_card_of_other_numbers_is_refuted(self, audited, tmp_path):
-        from walkback.judge.card import seal
-
         card = card_of(audited, "mine-s0")
         card["layers"][1]["hidden_norm"]["value"] *= 1.01
         (tmp_path / "report.json").write_text(json.dumps(seal({k: v for k, v in card.items() if k != "hash"})))
@@ -357,6 +389,83 @@ def test_bad_commands_are_refused_in_a_sentence(tmp_path, capsys, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+RETURNED = "    return wb.Trained(model, correct=model(x).argmax(1) == y, feedback=feedback)\n"
+BAD_PROJECTS = {
+    "returns_nothing": (RETURNED, "    return None\n", "NoneType"),
+    "raises": (RETURNED, "    raise ValueError('no such data')\n", "no such data"),
+    "moves_frozen": (
+        "            optimiser.step()\n",
+        "            model.stages[0][0].weight.data -= 1\n",
+        "0.0.weight",
+    ),
+    "over_one": (RETURNED, "    return wb.Trained(model, accuracy=62.5, feedback=feedback)\n", "62.5"),
+    "freezes_nothing": ("job.freeze(model.stages)", "job.freeze()", "job.freeze"),
+    "does_not_freeze": ("    job.freeze(model.stages)\n", "", "mine-frozen-s0"),
+    "no_blocks": ("range(3))\n        self.head", "range(0))\n        self.head", "blocks"),
+    "imports_nothing": ("import os\n", "import os\nimport not_there_at_all\n", "not_there_at_all"),
+    "no_python": ("import os\n", "import os\ndef broken(:\n", "SyntaxError"),
+}
+
+
+QUICK = ("returns_nothing", "no_blocks", "imports_nothing", "no_python")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in BAD_PROJECTS]
+)
+def test_bad_training_functions_are_refused_in_a_sentence(name, tmp_path, capsys, monkeypatch):
+    from walkback.cli.main import main
+
+    old, new, got = BAD_PROJECTS[name]
+    text = PROJECT.read_text()
+    assert text.count(old) == 1
+    (tmp_path / f"project_{name}.py").write_text(text.replace(old, new))
+    monkeypatch.chdir(tmp_path)
+    words = ["audit", "--train", f"project_{name}:train", "--methods", "mine", "--seeds", "0", "--device", "cpu"]
+    assert main([*words, "--quiet", "--out", "a"]) == 3
+    error = capsys.readouterr().err
+    assert got in error
+    assert len(error.strip().splitlines()) == 1
+    for path in tmp_path.glob("a/mine-*"):
+        assert store.open_run(path).is_done == (path.name == "mine-s0" and name in ("moves_frozen", "does_not_freeze"))
+
+
+def test_a_changed_training_function_is_refused_unless_it_is_forced_and_then_the_card_says_so(
+    tmp_path, capsys, monkeypatch
+):
+    from walkback.cli.main import main
+
+    source = tmp_path / "project_that_changes.py"
+    source.write_text(PROJECT.read_text())
+    monkeypatch.chdir(tmp_path)
+    words = ["audit", "--train", "project_that_changes:train", "--methods", "mine", "--seeds", "0", "--quiet"]
+    assert main(words) < 3
+    source.write_text(source.read_text() + "\n# changed\n")
+    before = {path: path.read_bytes() for path in tmp_path.glob("runs/*/*")}
+    capsys.readouterr()
+    assert main([*words, "--resume"]) == 3
+    assert "project_that_changes.py" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.glob("runs/*/*")} == before
+    assert main([*words, "--resume", "--force"]) < 3
+    card = json.loads((tmp_path / "runs" / "mine-s0" / "report.json").read_text())
+    assert [line for line in card["limits"] if "project_that_changes.py" in line]
+    assert all(path.read_bytes() == data for path, data in before.items() if path.name in ("run.json", store.MODEL))
+
+
+@pytest.mark.slow
+def test_repeated_samples_are_on_the_card_and_verified(tmp_path):
+    given = {**ASKED, "methods": ["mine"], "seeds": [0], "out": tmp_path}
+    given["eval_batches"] = [*project.test_batches(), *project.test_batches()]
+    wb.audit(project.train, distinct=False, **given)
+    card = json.loads((tmp_path / "mine-s0" / "report.json").read_text())
+    assert [line for line in card["limits"] if "distinct=False" in line and "256" in line]
+    assert wb.verify(tmp_path / "mine-s0", tmp_path / "mine-s0").outcome == "confirmed"
+    card["limits"] = [line for line in card["limits"] if "distinct=False" not in line]
+    (tmp_path / "report.json").write_text(json.dumps(seal({k: v for k, v in card.items() if k != "hash"})))
+    found = wb.verify(tmp_path, tmp_path / "mine-s0")
+    assert {check.what.partition("[")[0] for check in found.differences} == {"limits"}
+
+
 @pytest.mark.slow
 def test_the_command_trains_in_processes_the_same_bits_and_is_verified(audited, tmp_path):
     (tmp_path / "own_loop_project.py").write_text(PROJECT.read_text())
@@ -406,7 +515,7 @@ def test_a_failing_function_is_named_by_every_executor(tmp_path):
     (tmp_path / "own_loop_project.py").write_text(PROJECT.read_text().replace("job.freeze(", "job.frost("))
     for words in ([], ["--executor", "local"]):
         done = command(tmp_path, *AUDIT, "--out", f"out{len(words)}", *words)
-        assert done.returncode == 2
+        assert done.returncode == 3
         assert "frost" in done.stderr
         assert "Traceback" not in done.stderr
 

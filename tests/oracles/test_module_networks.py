@@ -17,11 +17,9 @@ from walkback.credit.feedback import mix, send_down
 from walkback.credit.perlinear import feedback_convolution
 from walkback.credit.rule import CreditRule, transport
 from walkback.credit.trace import trace
-from walkback.data.feed import Feed
 from walkback.measure.subject import NetworkSubject
 from walkback.nets.network import Convolution, plain_linear
 from walkback.training.fleet import Fleet
-from walkback.training.schedules import CosineSchedule
 from walkback.training.single import Single
 
 NETS = [
@@ -132,26 +130,8 @@ def test_dropout_masks_act_where_torch_would_drop_and_keep_the_mean():
 @pytest.mark.parametrize("module", [module_nets.TinyResNet, module_nets.TinyGPT], ids=lambda module: module.__name__)
 def test_bp_is_an_ordinary_torch_loop_with_torchs_running_averages(module):
     resolved = tiny.resolved("bp", arch=module, weight_decay=0.1)
-    data, config = resolved.source.load(None), resolved.config
-    (found,) = tiny.train(Single(resolved, data, tiny.CPU), 2)
-
-    names = resolved.net.facts.names
-    made = module().double().train()
-    made.load_state_dict({names[name]: leaf for name, leaf in resolved.params().items()}, strict=False)
-    optimiser = torch.optim.AdamW(made.parameters(), weight_decay=config.weight_decay)
-    feed = Feed(data, config.batch, resolved.augment, resolved.dtype, tiny.CPU)
-    done, total = 0, 2 * feed.steps
-    for epoch in range(2):
-        order = feed.order(config.seed, epoch)
-        for step in range(feed.steps):
-            x, y = feed.take({name: values[step] for name, values in order.items()})
-            optimiser.param_groups[0]["lr"] = config.lr * CosineSchedule().factor(done, total, 1)
-            optimiser.zero_grad()
-            F.cross_entropy(made(x), y).backward()
-            optimiser.step()
-            done += 1
-    state = made.state_dict()
-    expected = {name: state[q] for name, q in names.items()}
+    (found,) = tiny.train(Single(resolved, resolved.source.load(None), tiny.CPU), 2)
+    expected = tiny.torch_loop(module, resolved, 2)
     assert any(name.endswith("running_var") for name in expected) == (module is module_nets.TinyResNet)
     assert tiny.distance(with_effect(found.params), with_effect(expected)) < 1e-9
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import random
@@ -20,6 +21,7 @@ from walkback.auditing.own_loop import freezing
 from walkback.auditing.own_loop.function_reference import FunctionReference, source_hashes
 from walkback.auditing.own_loop.job import Job
 from walkback.auditing.own_loop.jobs import LoopJob, loop_jobs
+from walkback.auditing.own_loop.measure_plan import MeasurePlan
 from walkback.auditing.own_loop.random_states import random_states, seed_all, set_random_states
 from walkback.auditing.own_loop.state_arrays import state_from_arrays, state_to_arrays
 from walkback.auditing.own_loop.train_job import JobOptions, train_job
@@ -106,6 +108,56 @@ class TestFreezing:
         same = {name: torch.equal(kept["first"][name], kept["last"][name]) for name in kept["first"]}
         assert all(same[name] for name in ("1.0.weight", "1.0.bias", "1.1.weight", "1.1.bias"))
         assert not any(same[name] for name in ("0.weight", "2.weight", "1.1.running_mean"))
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+            lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1),
+        ],
+    )
+    def test_an_optimiser_from_before_the_freeze_leaves_no_trace_either(self, make, tmp_path):
+        def train(job):
+            model = small()
+            optimiser = make(model.parameters())
+            job.freeze(model[1])
+            kept = {name: each.clone() for name, each in model.named_parameters()}
+            steps(model, optimiser)
+            same = {name: torch.equal(each, kept[name]) for name, each in model.named_parameters()}
+            assert all(is_same == name.startswith("1.") for name, is_same in same.items())
+            return wb.Trained(model, accuracy=0.5)
+
+        assert run_one(train, tmp_path)[0]
+
+    @pytest.mark.parametrize("decay", [0.9, 0.999])
+    def test_averages_of_weights_have_the_frozen_bits_or_are_refused(self, decay, tmp_path):
+        def train(job, average):
+            model = small()
+            averaged = copy.deepcopy(model)
+            job.freeze(model[1])
+            optimiser = torch.optim.AdamW(model.parameters(), lr=0.1)
+            for _ in range(5):
+                steps(model, optimiser, 1)
+                with torch.no_grad():
+                    for mean, each in zip(averaged.parameters(), model.parameters(), strict=True):
+                        average(mean, each, job.is_frozen(each))
+            returned["same"] = all(map(torch.equal, averaged[1].parameters(), model[1].parameters()))
+            return wb.Trained(averaged, accuracy=0.5)
+
+        returned = {}
+        lerped = partial(train, average=lambda mean, each, _: mean.lerp_(each, 1 - decay))
+        assert run_one(lerped, tmp_path / "a")[0]
+        assert returned["same"]
+        summed = partial(train, average=lambda mean, each, _: mean.mul_(decay).add_(each, alpha=1 - decay))
+        with pytest.raises(InputError, match="averaged weights"):
+            run_one(summed, tmp_path / "b")
+        assert not returned["same"]
+
+        def skipping(mean, each, is_frozen):
+            if not is_frozen:
+                mean.mul_(decay).add_(each, alpha=1 - decay)
+
+        assert run_one(partial(train, average=skipping), tmp_path / "c")[0]
 
     def test_a_job_that_is_no_baseline_trains_everything(self, tmp_path):
         def train(job):
@@ -208,6 +260,39 @@ class TestFreezing:
 
         with pytest.raises(InputError, match="not in the model"):
             run_one(other, tmp_path / "b")
+
+    def test_feedback_that_moves_is_left_out_by_its_name(self, tmp_path):
+        class Signs(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 4)
+                self.weight_backward = nn.Parameter(torch.ones(4, 4), requires_grad=False)
+
+            def forward(self, x):
+                self.weight_backward = nn.Parameter(self.weight.sign() * torch.rand(4, 4), requires_grad=False)
+                return super().forward(x)
+
+        def train(job, leave_out):
+            model = nn.Sequential(nn.Linear(3, 4), Signs(), nn.Linear(4, 2))
+            job.freeze(model[1], leave_out=leave_out)
+            kept = model[1].weight.clone()
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            assert torch.equal(kept, model[1].weight)
+            return wb.Trained(model, accuracy=0.5)
+
+        for leave_out, got in (
+            ((), r"leave_out=\['weight_backward'\]"),
+            ("weight", "requires_grad"),
+            (["nothing"], "'nothing'"),
+        ):
+            with pytest.raises(InputError, match=got):
+                run_one(partial(train, leave_out=leave_out), tmp_path / "a")
+        _, path = run_one(partial(train, leave_out="weight_backward"), tmp_path / "b")
+        assert store.open_run(path).record["own_loop"]["frozen"] == ["Signs.weight", "Signs.bias"]
+
+    @pytest.mark.parametrize("given", [(), ([],), (nn.ModuleList(),)])
+    def test_freezing_nothing_is_refused(self, given, tmp_path):
+        with pytest.raises(InputError, match="no module with parameters"):
+            run_one(lambda job: job.freeze(*given), tmp_path)
 
     def test_freezing_after_the_first_step_is_refused(self, tmp_path):
         def train(job):
@@ -355,6 +440,19 @@ class TestEpochs:
         path.write_bytes(bytes(data))
         with pytest.raises(InputError, match="sha256"):
             run_one(train, tmp_path)
+
+    def test_a_source_that_changed_between_two_epochs_is_recorded(self, tmp_path):
+        source = tmp_path / "own.py"
+        options = JobOptions(tmp_path / "out", CPU, 0.0, sources=(FunctionReference(str(source), "train"),))
+        train, spec = noisy_train(stops=[1, 3]), LoopJob("mine", 0)
+        for text in ("one", "two"):
+            source.write_text(f"# {text}")
+            with pytest.raises(InputError, match="Stop"):
+                train_job(train, spec, options)
+        assert train_job(train, spec, options)
+        record = store.open_run(tmp_path / "out" / spec.name).record["own_loop"]
+        assert record["changed"] == [{"epoch": 1, "files": ["own.py"]}]
+        assert record["sources"] == source_hashes(options.sources)
 
     def test_other_objects_than_those_stored_are_refused(self, tmp_path):
         with pytest.raises(WalkbackError, match="Stop"):
@@ -527,6 +625,16 @@ class TestBadAudits:
         with pytest.raises(InputError, match=got):
             wb.audit(train, **{**GIVEN, **changes}, out=tmp_path / "a")
         assert not [path for path in (tmp_path / "a").glob("*") if path.is_dir()]
+
+    def test_repeated_samples_are_refused_unless_they_are_announced(self, tmp_path):
+        twice = [*project.test_batches(), *project.test_batches()]
+        with pytest.raises(InputError, match="distinct=False"):
+            wb.audit(project.never, **{**GIVEN, "eval_batches": twice}, out=tmp_path / "a")
+        plan = MeasurePlan.of(project.Net, twice, None, {"distinct": False}, ["mine"])
+        plan.save(tmp_path, {"train": project.never}, {})
+        assert plan.groups.repeats == MeasurePlan.load(tmp_path).groups.repeats == 256
+        with pytest.raises(InputError, match="distinct="):
+            wb.audit("dfa", distinct=False)
 
     def test_arguments_of_a_training_function_without_one_are_refused(self):
         with pytest.raises(InputError, match="build="):

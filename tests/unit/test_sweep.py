@@ -244,8 +244,14 @@ class TestWorker:
         broken = {**job, "configs": [{**job["configs"][0], "method": {"name": "dff"}}]}
         assert run_job(broken)["status"] == "failed"
         assert "Did you mean 'dfa'?" in run_job(broken)["reason"]
+        assert run_job(broken)["is_input"]
         monkeypatch.setattr(store, "create_run", lambda *_: 1 / 0)
-        assert run_job(job) == {"status": "failed", "reason": "ZeroDivisionError: division by zero", "notes": ()}
+        assert run_job(job) == {
+            "status": "failed",
+            "reason": "ZeroDivisionError: division by zero",
+            "notes": (),
+            "is_input": False,
+        }
 
     def test_paths_are_absolute(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from walkback.cli.main import main
 from walkback.core.errors import InputError
 from walkback.core.tuning import TunedMethod, TuneOptions, TuningTable, rates_to_add
 from walkback.data.held_out import HeldOut
+from walkback.data.sets.prototypes import Prototypes
 from walkback.runs.tuning_tables import TUNING, read_tables
 from walkback.training.resolved_run import ResolvedRun
 
@@ -196,6 +198,34 @@ def test_a_tuning_run_goes_on_where_a_rule_objects_and_a_judged_run_stops(tmp_pa
     with pytest.raises(wb.WalkbackError, match="useless"):
         wb.train("dfa", seeds=1, tune="lr=1e-3,1e-2", out=tmp_path, **SMALL)
     assert read_tables(tmp_path)
+
+
+class Unreadable(torch.Tensor):
+    """A tensor of which nothing can be read."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        raise AssertionError("test data were read")
+
+
+@pytest.mark.parametrize("driver", ["single", pytest.param("fleet", marks=pytest.mark.slow)])
+def test_test_data_are_not_read_while_tuning(driver, tmp_path, monkeypatch):
+    real = Prototypes.load
+
+    def load(source, root):
+        data = real(source, root)
+        if (tmp_path / "a" / TUNING).exists():
+            return data
+        hidden = {name: getattr(data, name).as_subclass(Unreadable) for name in ("test_x", "test_y")}
+        return replace(data, **hidden)
+
+    monkeypatch.setattr(Prototypes, "load", load)
+    asked = {"seeds": [1, 2], "driver": driver, "device": "cpu", **SMALL}
+    with pytest.raises(AssertionError, match="test data were read"):
+        wb.train("bp", out=tmp_path / "b", **asked)
+    results = wb.train(["bp", "dfa"], tune="lr=1e-3,1e-2", out=tmp_path / "a", **asked)
+    assert all(result.status == "done" and result.test_acc > 0 for result in results)
+    assert {len(row.scores) for row in read_tables(tmp_path / "a").popitem()[1].rows} != {0}
 
 
 def test_json_of_the_train_command_ends_with_the_table(tmp_path, capsys):

@@ -24,7 +24,19 @@ _BUILT_IN = {
     "memory": None, "data_root": None,
 }  # fmt: skip
 """Options that a training function does not get, and their defaults."""
-_GIVEN_HERE = ("methods", "seeds", "out", "resume", "device", "max_seconds", "oracle", "executor", "jobs", "slurm")
+_GIVEN_HERE = (
+    "methods",
+    "seeds",
+    "out",
+    "resume",
+    "device",
+    "max_seconds",
+    "oracle",
+    "force",
+    "executor",
+    "jobs",
+    "slurm",
+)
 
 
 def add_own_loop_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +50,9 @@ def add_own_loop_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--describe", nargs="+", default=[], metavar="KEY=TEXT", help="what only you know: data, recipe, arch"
     )
+    own.add_argument(
+        "--force", action="store_true", help="with --resume, go on although source files changed; the cards name them"
+    )
     own.add_argument("--executor", choices=("local", "ray", "slurm"), help="train in processes, on Ray or on Slurm")
     own.add_argument("--jobs", type=int, metavar="N", help="jobs at once, with --executor")
     own.add_argument(
@@ -47,7 +62,7 @@ def add_own_loop_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_without_train(args: argparse.Namespace) -> None:
     """Refuse options of a training function where none is named."""
-    for name in ("build", "eval_batches", "credit", "describe", "executor", "jobs", "slurm"):
+    for name in ("build", "eval_batches", "credit", "describe", "force", "executor", "jobs", "slurm"):
         if getattr(args, name):
             raise InputError(f"--{name.replace('_', '-')} goes with --train MODULE:FUNCTION.")
 
@@ -84,6 +99,7 @@ def audit_of_train(args: argparse.Namespace, listener: ProgressListener) -> Audi
         "resume": args.resume,
         "device": args.device,
         "max_seconds": args.max_seconds,
+        "force": args.force,
         "executor": args.executor,
         "jobs": args.jobs,
         "slurm": slurm_settings(args.slurm) or None,

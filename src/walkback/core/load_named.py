@@ -53,5 +53,9 @@ def _import(name: str, what: str) -> ModuleType:
         sys.path.insert(0, "")
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(f"{what}: cannot import '{name}' ({error}). Run from the folder that holds it.") from error
+    except InputError:
+        raise
+    except Exception as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0])
+        advice = " Run from the folder that holds it." if is_missing else ""
+        raise InputError(f"{what}: cannot import '{name}' ({type(error).__name__}: {error}).{advice}") from error

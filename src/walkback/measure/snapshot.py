@@ -229,7 +229,7 @@ class _GroupMeasurer:
         group.credit = self._credits(subject, frozen_pass)
         if subject64 and replay:
             group.credit64 = self._credits(subject64, replay)
-        draws = [_check_shapes(credit(group.exact_pass), group.exact_pass) for credit in self._fresh]
+        draws = [_check_shapes(credit(group.exact_pass.for_function()), group.exact_pass) for credit in self._fresh]
         if draws:
             group.fresh = _fresh_cosines(group.exact_pass, draws, group.pool)
             group.fresh_used = _fresh_used(group.exact_pass, draws, self._options.site)
@@ -244,14 +244,15 @@ class _GroupMeasurer:
         given = self._options.reference
         if given is None:
             return frozen_pass
-        return replace(frozen_pass, reference=tuple(_check_shapes(given(frozen_pass), frozen_pass, "reference")))
+        found = _check_shapes(given(frozen_pass.for_function()), frozen_pass, "reference")
+        return replace(frozen_pass, reference=tuple(found))
 
     def _credits(self, subject: Subject, frozen_pass: FrozenPass) -> list[Tensor] | None:
         credit = self._options.credit
         if self.source == BACKWARD:
             found: Sequence[Tensor] | None = frozen_pass.backward
         elif callable(credit):
-            found = credit(frozen_pass)
+            found = credit(frozen_pass.for_function())
         else:
             found = subject.credit(frozen_pass) if self.source == RULE else None
         return None if found is None else _check_shapes(found, frozen_pass)

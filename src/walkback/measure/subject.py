@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -26,7 +26,7 @@ from walkback.measure.reference_check import LossesAt
 from walkback.measure.updates import Updates
 from walkback.measure.vectors import NullSpace
 from walkback.nets.network import Leaves, Network, part, plain_linear
-from walkback.nets.tensor_trees import cast
+from walkback.nets.tensor_trees import cast, map_tensors
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,13 @@ class FrozenPass:
     def top(self) -> Tensor:
         """The reference gradient at h_L."""
         return self.reference[-1]
+
+    def for_function(self) -> FrozenPass:
+        """The pass for a user's function, which may ask for gradients at the states: that does not stay."""
+        x, y, states, reference, losses, logits, error = map_tensors(
+            Tensor.detach, (self.x, self.y, self.states, self.reference, self.losses, self.logits, self.error)
+        )
+        return replace(self, x=x, y=y, states=states, reference=reference, losses=losses, logits=logits, error=error)
 
 
 LesionedLogits = dict[str, Sequence[Tensor | None]]

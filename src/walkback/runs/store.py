@@ -271,6 +271,11 @@ class Run:
             raise damaged_run(self.path, what)
         return facts
 
+    def change_record(self, changes: Mapping[str, Any]) -> None:
+        """Write other facts into the record of a run that is not finished."""
+        self.record = with_hash(self.record | dict(changes))
+        write_atomic(self.path / RECORD, record_json(self.record))
+
     def finish(
         self,
         model: Arrays,

@@ -47,8 +47,9 @@ def on_executor(kind: str, options: TrainOptions, at_once: int | None, slurm: Ma
         finally:
             executor.close()
         if failures:
-            texts = "; ".join(f"{failure.runs[0]}: {failure.reason}" for failure in failures)
-            raise WalkbackError(f"{len(failures)} of {len(jobs)} jobs failed: {texts}")
+            first = failures[0]
+            error = InputError if all(failure.is_input for failure in failures) else WalkbackError
+            raise error(f"{len(failures)} of {len(jobs)} jobs failed; the first, {first.runs[0]}: {first.reason}")
 
     return run_jobs
 

@@ -45,6 +45,8 @@ class Failure:
     job: int
     runs: tuple[str, ...]
     reason: str
+    is_input: bool = False
+    """Whether the user's input or code is the cause."""
 
 
 @dataclass(frozen=True)
@@ -205,15 +207,15 @@ class Scheduler:
                 self._listener.noted(job, f"waiting: {report.reason}")
             self._locked[job] = time.monotonic() + LOCKED_WAIT_SECONDS
         elif report.status == "failed":
-            self._fail(job, report.reason)
+            self._fail(job, report.reason, report.is_input)
         elif report.status == "stopped":
             self._listener.noted(job, "stopped: the time limit is reached")
         else:
             self._done(job)
             self._listener.ended(job)
 
-    def _fail(self, job: int, reason: str) -> None:
-        self._failures[job] = Failure(job, self._names[job], reason)
+    def _fail(self, job: int, reason: str, is_input: bool = False) -> None:
+        self._failures[job] = Failure(job, self._names[job], reason, is_input)
         self._listener.failed(job, reason)
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from walkback.core.errors import WalkbackError
+from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import write_atomic
 from walkback.runs.store import RunLockedError
 
@@ -29,13 +29,15 @@ class JobReport:
     reason: str = ""
     notes: tuple[str, ...] = ()
     """Messages for the user, such as that a fleet did not fit into the memory and was split."""
+    is_input: bool = False
+    """Whether the user's input or code is the cause of a failure."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(plain: dict[str, Any]) -> JobReport:
-        return JobReport(plain["status"], plain["reason"], tuple(plain["notes"]))
+        return JobReport(plain["status"], plain["reason"], tuple(plain["notes"]), plain.get("is_input", False))
 
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     except RunLockedError as error:
         report = JobReport("taken", str(error))
     except WalkbackError as error:
-        report = JobReport("failed", str(error), tuple(notes))
+        report = JobReport("failed", str(error), tuple(notes), isinstance(error, InputError))
     except Exception as error:
         report = JobReport("failed", f"{type(error).__name__}: {error}", tuple(notes))
     else:

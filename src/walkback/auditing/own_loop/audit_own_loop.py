@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from walkback.auditing.own_loop.function_reference import (
 from walkback.auditing.own_loop.jobs import LoopJob, loop_jobs, method_jobs
 from walkback.auditing.own_loop.judge_jobs import JobFolder, evidence_of_jobs, judge_job, measure_job
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, uses_feedback
-from walkback.auditing.own_loop.train_job import JobOptions, TrainFunction, open_job, train_job
+from walkback.auditing.own_loop.train_job import JobOptions, TrainFunction, began_with, open_job, train_job
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
 from walkback.judge.audit_table import make_audit_table
@@ -50,6 +50,8 @@ class OwnLoop:
     measuring: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of `wb.diagnose`: credit, fresh, update, blocks, ..."""
     describe: Mapping[str, str] | None = None
+    force: bool = False
+    """Whether to go on with jobs that were trained by other source files than there are now."""
 
     def __post_init__(self) -> None:
         for key, value in (self.describe or {}).items():
@@ -110,7 +112,8 @@ def audit_own_loop(
     # The GPU that is asked for may be on the machines of the executor only; the models are measured here.
     is_elsewhere = run_jobs is not in_process and options.device == "cuda" and not torch.cuda.is_available()
     device = torch.device("cpu") if is_elsewhere else choose_device(options.device)
-    todo = _unfinished(jobs, loop, options, device, listener)
+    plan = replace(plan, sources=source_hashes(loop.references))
+    todo = _unfinished(jobs, loop, plan.sources, options, device, listener)
     with friendly_os_errors(options.out, "create"):
         options.out.mkdir(parents=True, exist_ok=True)
     described = dict(loop.describe or {})
@@ -137,13 +140,16 @@ def audit_own_loop(
 
 
 def _unfinished(
-    jobs: Iterable[LoopJob], loop: OwnLoop, options: TrainOptions, device: torch.device, listener: ProgressListener
+    jobs: Iterable[LoopJob],
+    loop: OwnLoop,
+    sources: Mapping[str, str],
+    options: TrainOptions,
+    device: torch.device,
+    listener: ProgressListener,
 ) -> list[LoopJob]:
     """The jobs that are left. Existing folders are opened and checked before anything is trained."""
     how = loop.job_options(options, device)
     todo, finished = [], []
-    now = source_hashes(loop.references)
-    changed: set[str] = set()
     for job in jobs:
         path = options.out / job.name
         with friendly_os_errors(path, "open"):
@@ -151,18 +157,18 @@ def _unfinished(
         if exists and not options.resume:
             raise InputError(f"{path} exists already. Add resume=True (--resume) to go on, or choose another out=.")
         run = open_job(job, how)
+        changed = [] if run is None else changed_sources(began_with(run), sources)
+        if changed and not loop.force:
+            raise InputError(
+                f"{changed[0]} changed since {path} was trained. Restore it, use another out=, or go on with "
+                "force=True (--force), which the cards say."
+            )
         if run is not None and run.is_done:
             finished.append(job.name)
-            changed |= set(changed_sources(run.record[store.OWN_LOOP]["sources"], now))
         else:
             todo.append(job)
     if finished:
         listener.skipped(finished)
-    if changed and todo:
-        listener.warned(
-            f"{', '.join(sorted(changed))} changed since jobs in {options.out} were trained; they are kept, and the "
-            "cards name the difference. Use another out= to train all of them again."
-        )
     return todo
 
 

@@ -28,7 +28,7 @@ class FrozenParameters:
     """The parameters that a frozen baseline may not change, with a copy of each."""
 
     def __init__(self) -> None:
-        self._modules: list[tuple[str, nn.Module]] = []
+        self._modules: list[tuple[str, nn.Module, tuple[str, ...]]] = []
         self._kept: dict[str, Tensor] = {}
         self.steps = 0
         """Optimiser steps since `watch`."""
@@ -37,10 +37,10 @@ class FrozenParameters:
     def names(self) -> list[str]:
         return list(self._kept)
 
-    def add(self, module: nn.Module) -> None:
-        """Freeze the parameters of a module as they are now."""
+    def add(self, module: nn.Module, leave_out: tuple[str, ...] = ()) -> None:
+        """Freeze the parameters of a module as they are now, without those whose name ends in one of `leave_out`."""
         prefix = f"{type(module).__name__}{len(self._modules)}" if self._modules else type(module).__name__
-        self._modules.append((prefix, module))
+        self._modules.append((prefix, module, leave_out))
         self.keep()
 
     def keep(self) -> None:
@@ -61,10 +61,18 @@ class FrozenParameters:
                 )
         moved = self._moved()
         if moved:
+            advice = (
+                "Update parameters through a torch.optim.Optimizer, or skip those of which job.is_frozen(parameter) is "
+                "true in your own update."
+            )
+            if not current[moved[0]].requires_grad:
+                advice += (
+                    " If it is feedback, which no forward pass reads, leave it out: job.freeze(..., "
+                    f"leave_out=['{moved[0].rpartition('.')[2]}'])."
+                )
             raise InputError(
                 f"The frozen parameter '{moved[0]}' moved {when}, and not in a step of a torch.optim.Optimizer, so it "
-                "cannot be restored in time. Update parameters through a torch.optim.Optimizer, or skip those of which "
-                "job.is_frozen(parameter) is true in your own update."
+                f"cannot be restored in time. {advice}"
             )
 
     def check_returned(self, model: nn.Module) -> None:
@@ -75,7 +83,8 @@ class FrozenParameters:
             if id(parameter) not in identities and not any(_same_bits(each, self._kept[name]) for each in own):
                 raise InputError(
                     f"The frozen parameter '{name}' is not in the model that train returned. Freeze the modules of the "
-                    "model that is trained and returned."
+                    "model that is trained and returned; rounding moves what is frozen in averaged weights, so leave "
+                    "the parameters of which job.is_frozen(parameter) is true out of the average."
                 )
 
     def watch(self) -> list[Any]:
@@ -117,9 +126,10 @@ class FrozenParameters:
         return [name for name, each in different.items() if each]
 
     def _current(self) -> Iterable[tuple[str, Tensor]]:
-        for prefix, module in self._modules:
+        for prefix, module, leave_out in self._modules:
             for name, parameter in module.named_parameters():
-                yield f"{prefix}.{name}", parameter
+                if name.rpartition(".")[2] not in leave_out:
+                    yield f"{prefix}.{name}", parameter
 
 
 def modules_of(given: Sequence[Any]) -> list[nn.Module]:
@@ -135,9 +145,21 @@ def modules_of(given: Sequence[Any]) -> list[nn.Module]:
     lazy = [name for module in found for name, each in module.named_parameters() if is_lazy(each)]
     if lazy:
         raise InputError(f"job.freeze got the lazy parameter '{lazy[0]}'. Run the model once before job.freeze.")
-    if given and not any(True for module in found for _ in module.parameters()):
-        raise InputError("job.freeze got modules without parameters; expected the blocks whose training is claimed.")
+    if not any(True for module in found for _ in module.parameters()):
+        raise InputError("job.freeze got no module with parameters; expected the blocks whose training is claimed.")
     return found
+
+
+def names_left_out(modules: Sequence[nn.Module], given: Any) -> tuple[str, ...]:
+    """The names that `job.freeze` got as `leave_out`; refused if they are not those of feedback."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    found = [(name.rpartition(".")[2], each) for module in modules for name, each in module.named_parameters()]
+    for name in names:
+        named = [each for own, each in found if own == name]
+        if not named or any(each.requires_grad for each in named):
+            what = "no frozen module has a parameter of that name" if not named else "it is trained (requires_grad)"
+            raise InputError(f"job.freeze got leave_out={name!r}, but {what}. Leave out feedback weights only.")
+    return names
 
 
 def _first(tensors: dict[str, Tensor]) -> Tensor:

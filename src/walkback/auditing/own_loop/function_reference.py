@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -93,7 +93,7 @@ def source_hashes(references: Iterable[FunctionReference]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def changed_sources(stored: dict[str, str], now: dict[str, str]) -> list[str]:
+def changed_sources(stored: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """The files that both know and that differ."""
     return sorted(name for name in stored.keys() & now.keys() if stored[name] != now[name])
 

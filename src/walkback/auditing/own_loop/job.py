@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from walkback.auditing.own_loop.freezing import FrozenParameters, modules_of
+from walkback.auditing.own_loop.freezing import FrozenParameters, modules_of, names_left_out
 from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.auditing.own_loop.stateful import require_stateful, restore_state, stored_state
 from walkback.core.errors import InputError
@@ -85,20 +85,22 @@ class Job:
         """Seconds of training, over all interruptions."""
         return time.monotonic() - self._start
 
-    def freeze(self, *modules: Any) -> None:
+    def freeze(self, *modules: Any, leave_out: str | Sequence[str] = ()) -> None:
         """Keep the parameters of these modules at their present bits, if this job is a frozen baseline.
 
         Buffers, such as the statistics of batch normalisation, go on. Weight decay and momentum of a
         `torch.optim.Optimizer` are undone after each step; a parameter that moves in another way is refused.
+        `leave_out` names parameters without gradients that are feedback and may move, such as "weight_backward".
         """
         found = modules_of(modules)
+        left_out = names_left_out(found, leave_out)
         self._froze = True
         if not self.frozen:
             return
         if self._frozen.steps or self.epochs_done:
             raise InputError(f"{self.folder.name}: job.freeze was called after the first step. Call it before.")
         for module in found:
-            self._frozen.add(module)
+            self._frozen.add(module, left_out)
 
     def is_frozen(self, parameter: Tensor) -> bool:
         """Whether this parameter must not be changed, for updates without a `torch.optim.Optimizer`."""

@@ -13,6 +13,7 @@ from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.own_loop.function_reference import changed_sources
 from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights, uses_feedback
+from walkback.auditing.own_loop.random_states import seed_all
 from walkback.auditing.own_loop.state_arrays import state_from_arrays
 from walkback.auditing.own_loop.train_job import CORRECT, INITIAL
 from walkback.core.errors import InputError
@@ -20,6 +21,7 @@ from walkback.core.measurements import Measurements
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
+from walkback.measure.restore import random_state_restored
 from walkback.measure.snapshot import BACKWARD
 from walkback.runs import store
 from walkback.runs.provenance import describe_device
@@ -60,7 +62,9 @@ def measure_job(run: store.Run, plan: MeasurePlan, device: torch.device) -> Meas
         feedback = state_from_arrays(skeletons[store.RULE], run.rule_state(), device)
     if INITIAL in skeletons:
         initial = state_from_arrays(skeletons[INITIAL], run.other(INITIAL), device)
-    taken = plan.measure(spec.method, model, feedback, initial)
+    with random_state_restored():
+        seed_all(spec.seed)  # A backward pass that draws random numbers draws the same ones when it is verified.
+        taken = plan.measure(spec.method, model, feedback, initial)
     facts = {**taken.facts, "measured_on": describe_device(device), "files": run.record["files"]}
     return Measurements(taken.arrays, facts)
 
@@ -211,14 +215,26 @@ def _context(
         "one_pass": ONE_PASS,
         "rule_state": feedback,
         "weights": weights,
-        "notes": mixed_sources(run, jobs),
+        "notes": mixed_sources(run, jobs, plan.sources),
         "rerun": f"walkback verify {run.path} {run.path}",
     }
 
 
-def mixed_sources(run: store.Run, jobs: Sequence[store.Run]) -> list[str]:
-    """A note for each source file that differs between this job and another one of the audit."""
-    own = run.record[store.OWN_LOOP]["sources"]
+def mixed_sources(run: store.Run, jobs: Sequence[store.Run], measured_with: Mapping[str, str]) -> list[str]:
+    """A note for each source file that changed while the job was trained, until it was measured, or between jobs."""
+    record = run.record[store.OWN_LOOP]
+    own = record["sources"]
+    notes = [
+        f"Source file {file} changed after epoch {change['epoch']} of {run.name}."
+        for change in record.get("changed", [])
+        for file in change["files"]
+    ]
+    notes += [
+        f"Source file {file} changed after {run.name} was trained and before it was measured."
+        for file in changed_sources(own, measured_with)
+    ]
     others = [(other.name, changed_sources(own, other.record[store.OWN_LOOP]["sources"])) for other in jobs]
     changed = {file: name for name, files in others for file in files}
-    return [f"Source file {file} differs between {run.name} and {name}." for file, name in sorted(changed.items())]
+    return notes + [
+        f"Source file {file} differs between {run.name} and {name}." for file, name in sorted(changed.items())
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,23 @@ from walkback.measure.inputs import Groups, joined_samples, regroup
 from walkback.measure.restore import measurement_mode, random_state_restored
 
 LOOP, SAMPLES = "loop.json", "samples.safetensors"
+
+
+class ChangedPlanError(InputError):
+    """A file of the plan is not the one that was written."""
+
+    def __init__(self, path: Path):
+        super().__init__(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
+        self.name = path.name
+
+
 FUNCTIONS = {"credit": 1, "fresh": 1, "update": 2, "reference": 1}
 """The options that are functions of the method's, with the number of arguments that `wb.diagnose` calls them with; one
 more takes the job's feedback."""
 _OF_THE_METHOD = (*FUNCTIONS, "exact", "labels", "null_space")
 """Options that say something of the method's credit, and nothing of backprop's."""
+_PLAIN = ("exact", "labels", "null_space", "pool", "distinct")
+"""Options that are stored by their value."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,8 @@ class MeasurePlan:
     options: Mapping[str, Any]
     """Keyword arguments of `wb.diagnose`; the functions of the method may be dicts by method."""
     step_fn: Callable[..., Any] | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the source files of `train` and `build` when the models were measured."""
 
     @staticmethod
     def of(
@@ -80,7 +94,7 @@ class MeasurePlan:
 
     @property
     def groups(self) -> Groups:
-        return regroup([self.samples])
+        return regroup([self.samples], distinct=None if self.options.get("distinct", True) else False)
 
     def check(self, methods: Iterable[str]) -> None:
         """Build each method's model and find its blocks, before anything is trained."""
@@ -115,7 +129,9 @@ class MeasurePlan:
 
     def _options_of(self, method: str, feedback: Any) -> dict[str, Any]:
         """The measuring options of a method, its functions with the feedback where they take it."""
-        found = {name: value for name, value in self.options.items() if name not in ("blocks", *_OF_THE_METHOD)}
+        found = {
+            name: value for name, value in self.options.items() if name not in ("blocks", "distinct", *_OF_THE_METHOD)
+        }
         for name in _OF_THE_METHOD:
             value = _of_method(self.options, name, method)
             if callable(value) and name in FUNCTIONS and _required(value) == FUNCTIONS[name] + 1:
@@ -130,9 +146,7 @@ class MeasurePlan:
         """Write what a verification needs; a function that cannot be imported again is stored without its file."""
         own = {"build": self.build, "step_fn": self.step_fn, **functions}
         own |= {name: self.options.get(name) for name in FUNCTIONS}
-        plain = {
-            name: value for name, value in self.options.items() if name in ("exact", "labels", "null_space", "pool")
-        }
+        plain = {name: value for name, value in self.options.items() if name in _PLAIN}
         blocks = self._blocks
         is_text = isinstance(blocks, str) or (isinstance(blocks, list | tuple) and all(map(_is_text, blocks)))
         document = {
@@ -140,6 +154,7 @@ class MeasurePlan:
             "options": {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()},
             "blocks": blocks if is_text else None,
             "described": dict(described),
+            "sources": dict(self.sources),
         }
         state = {"samples": self.samples, "train": self._train_samples(), "initial": self._initial()}
         skeleton, arrays = state_to_arrays(state, "the evaluation samples")
@@ -169,7 +184,7 @@ class MeasurePlan:
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
             raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
         if facts.get(SHA256) != arrays_hash(arrays, facts):
-            raise InputError(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
+            raise ChangedPlanError(path)
         state = state_from_arrays(skeleton, arrays)
         functions = {name: _function_of(each) for name, each in document["functions"].items() if name != "train"}
         if document["blocks"] is None:
@@ -182,7 +197,13 @@ class MeasurePlan:
             options["train_batches"] = [state["train"]]
         if state["initial"] is not None:
             options["initial"] = state["initial"]
-        return MeasurePlan(functions["build"], state["samples"], options, functions.get("step_fn"))
+        return MeasurePlan(
+            functions["build"],
+            state["samples"],
+            options,
+            functions.get("step_fn"),
+            document.get("sources", {}),  # Plans that were written before 0.14 have none.
+        )
 
 
 def uses_feedback(options: Mapping[str, Any], method: str) -> bool:
@@ -213,7 +234,7 @@ def read_loop(folder: Path) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
     if not is_same:
-        raise InputError(f"{path} is not the file that was written (its sha256 differs). Audit again with resume.")
+        raise ChangedPlanError(path)
     return document
 
 

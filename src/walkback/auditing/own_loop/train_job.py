@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from walkback.auditing.own_loop.function_reference import FunctionReference, source_hashes
+from walkback.auditing.own_loop.function_reference import FunctionReference, changed_sources, source_hashes
 from walkback.auditing.own_loop.job import Job, Trained
 from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.auditing.own_loop.random_states import seed_all
@@ -65,6 +65,7 @@ def train_job(
         return True
     run.lock()
     try:
+        _record_changes(run, options)
         job = Job(spec, run, options.device, deadline, options.checkpoint_seconds, listener)
         hooks = job.watch_steps()
         try:
@@ -89,12 +90,28 @@ def train_job(
         with suppress(InputError):
             write_atomic(run.path / ERROR, traceback.format_exc().encode())
         message = f"{type(error).__name__}: {error} ({_place(error)}). The traceback is in {run.path / ERROR}"
-        raise WalkbackError(f"The training function failed in {spec.name}: {message}.") from error
+        raise InputError(f"The training function failed in {spec.name}: {message}.") from error
     finally:
         run.unlock()
     run.drop_checkpoints()
     (run.path / ERROR).unlink(missing_ok=True)
     return True
+
+
+def began_with(run: store.Run) -> dict[str, str]:
+    """The hashes of the source files that what is stored of a run comes from; none where nothing is trained yet."""
+    is_begun = run.is_done or max(run.checkpoint_epochs()) > 0
+    found: dict[str, str] = run.record[store.OWN_LOOP].get("sources", {}) if is_begun else {}
+    return found
+
+
+def _record_changes(run: store.Run, options: JobOptions) -> None:
+    """Record which source files changed since the run's last checkpoint, and after which epoch."""
+    own, now = run.record[store.OWN_LOOP], source_hashes(options.sources)
+    changed = changed_sources(began_with(run), now)
+    if changed:
+        change = {"epoch": max(run.checkpoint_epochs()), "files": changed}
+        run.change_record({store.OWN_LOOP: {**own, "sources": now, "changed": [*own.get("changed", []), change]}})
 
 
 def _place(error: Exception) -> str:
@@ -131,7 +148,10 @@ def _create(spec: LoopJob, options: JobOptions) -> store.Run:
         "digest": document_hash(config),
         "rule_has_state": False,
         "data": {"name": options.described.get("data", "")},
-        store.OWN_LOOP: {"functions": [reference.shown for reference in options.sources]},
+        store.OWN_LOOP: {
+            "functions": [reference.shown for reference in options.sources],
+            "sources": source_hashes(options.sources),
+        },
         **provenance(options.device, options.command),
     }
     return store.create_run(options.out / spec.name, record)

@@ -11,7 +11,7 @@ import torch
 from walkback.auditing.own_loop.function_reference import FunctionReference, changed_sources, source_hashes
 from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
 from walkback.auditing.own_loop.judge_jobs import JobFolder, evidence_of_jobs, judge_job, measure_job, spec_of
-from walkback.auditing.own_loop.measure_plan import MeasurePlan, read_loop
+from walkback.auditing.own_loop.measure_plan import ChangedPlanError, MeasurePlan, read_loop
 from walkback.auditing.own_loop.train_job import CORRECT
 from walkback.auditing.verify import (
     compare_with_card,
@@ -35,8 +35,11 @@ def measure_job_again(
     run = store.open_run(bundle, without=(store.RULE,))
     origin, claim = card["provenance"], card["claim"]
     checks.append(same_value("config digest", origin["config_digest"], run.record["digest"]))
-    document = read_loop(bundle.parent)
-    plan = MeasurePlan.load(bundle.parent)
+    try:
+        document, plan = read_loop(bundle.parent), MeasurePlan.load(bundle.parent)
+    except ChangedPlanError as error:
+        checks.append(VerificationCheck(error.name, "differs", "it is not the file that the audit wrote"))
+        return str(error)
     checks += _sources(origin[store.OWN_LOOP]["sources"], document)
     checks += _accuracy(run)
     taken = measure_job(run, plan, device)
