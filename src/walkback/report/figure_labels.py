@@ -126,9 +126,7 @@ def place_names(axes: _Axes, points: Sequence[tuple[float, float, str]]) -> None
             continue
         text = axes.annotate(typeset(name), (x, y), xytext=(0, 0), textcoords="offset points")
         size = text.get_window_extent(renderer)
-        candidates = [
-            (distance, across, up) for distance in (*_NEAR, *_FAR) for across, up in _DIRECTIONS
-        ]
+        candidates = [(distance, across, up) for distance in (*_NEAR, *_FAR) for across, up in _DIRECTIONS]
         for distance, across, up in candidates:
             box = _box_beside(left + across * distance * pixel, bottom + up * distance * pixel, across, up, size)
             is_free = not any(overlap(box, other) for other in taken)

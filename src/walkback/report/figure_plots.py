@@ -16,6 +16,10 @@ _MOST_LABELS = 12
 """The number of labels that fit beside a plot; with more of them they are in the legend."""
 PLOT_HEIGHT = 1.9
 """Height of axes in inches."""
+_DODGE = 0.7
+"""The share of a row over which the marks of a horizontal plot are spread."""
+_AT_THE_END = 0.8
+"""A curve that ends further left than this share of the axes is labelled where it ends, not beside the axes."""
 _FEW_DECADES = 1.7
 """An axis that spans fewer powers of ten also has ticks at 2 and 5."""
 
@@ -50,19 +54,18 @@ class DrawnPlot:
         axes.set_title(typeset(title))
         labels = [typeset(plot.x_label), typeset(plot.y_label)]
         axes.set(xlabel=labels[plot.horizontal], ylabel=labels[not plot.horizontal])
+        self.names: list[tuple[float, float, str]] = []
+        """Names beside points, and points without a name that no name may cover."""
         self.end_labels = list(self._end_labels())
 
     def finish(self) -> None:
         """Place the labels beside what they name."""
         place_end_labels(self.axes, self.end_labels)
-        points = [
-            (*self._turned(x, y), name)
-            for series in self.plot.series
-            for x, y, name in zip(series.x, series.y, series.names, strict=False)
-            if self._can_be_drawn(x, y)
-        ]
-        if points:
-            place_names(self.axes, points)
+        for series in self.plot.series:
+            named = zip(series.x, series.y, series.names or [""] * len(series.x), strict=True)
+            self.names += [(*self._turned(x, y), name) for x, y, name in named if self._can_be_drawn(x, y)]
+        if any(name for _, _, name in self.names):
+            place_names(self.axes, self.names)
 
     def _can_be_drawn(self, x: float | None, y: float | None) -> bool:
         return _is_drawable(x, self.plot.x_log) and _is_drawable(y, self.plot.y_log)
@@ -80,6 +83,9 @@ class DrawnPlot:
             self.axes.plot(*self._turned(x, y), color=QUIET, linewidth=0.6, zorder=1)
             return bool(kept)
         style = self.styles[series.label]
+        if self.plot.horizontal:
+            # Marks of one row lie a little below one another.
+            x = [value + (index - (len(self.plot.series) - 1) / 2) * _DODGE / len(self.plot.series) for value in x]
         if series.mark == "bars":
             width = 0.8 / len(self.plot.series)
             x = [value + (index - (len(self.plot.series) - 1) / 2) * width for value in x]
@@ -88,7 +94,7 @@ class DrawnPlot:
         else:
             line = style.dash if series.mark in ("line", "both") else "none"
             # A long curve has only some markers: enough to identify it without colour.
-            step = max(1, len(x) // 6) if len(x) > 12 and series.mark != "points" or series.mark == "line" else 1
+            step = max(1, len(x) // 6) if (len(x) > 12 and series.mark != "points") or series.mark == "line" else 1
             self.axes.plot(
                 *self._turned(x, y),
                 color=style.colour,
@@ -156,6 +162,7 @@ class DrawnPlot:
                 ha="left" if is_left else "right",
                 va="top",
                 color=GREY,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
             )
 
     def _set_scales(self) -> None:
@@ -202,15 +209,26 @@ class DrawnPlot:
             return
         ends: dict[str, list[tuple[float, float]]] = {}
         for series in plot.series if labels_curves(plot) else ():
-            known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if self._can_be_drawn(x, y)]
+            known = [
+                (x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None and self._can_be_drawn(x, y)
+            ]
             if known and not series.quiet and series.mark in ("line", "both"):
                 ends.setdefault(series.label, []).append(max(known, key=lambda point: point[0]))
         for name, points in ends.items():
-            yield end_label(self.axes, name, points, self.styles[name])
+            last = max(points, key=lambda point: point[0])
+            if self._share_of_width(last) < _AT_THE_END:
+                self.names.append((*last, name))
+            else:
+                yield end_label(self.axes, name, points, self.styles[name])
         right = self.axes.get_xlim()[1]
         for name, level in plot.levels.items():
             if name and _is_drawable(level, plot.y_log):
                 yield end_label(self.axes, name, [(right, level)], None)
+
+    def _share_of_width(self, point: tuple[float, float]) -> float:
+        """How far right a point is, from 0 to 1; this does not depend on the layout."""
+        x, _ = (self.axes.transData + self.axes.transAxes.inverted()).transform(point)
+        return float(x)
 
 
 def write_nothing_to_draw(axes: _Axes) -> None:
@@ -231,7 +249,7 @@ def _set_log(axes: _Axes, axis: Any) -> None:
 
     (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
     low, high = sorted(axis.get_view_interval())
-    if 0 < low and math.log10(high / low) < _FEW_DECADES:
+    if low > 0 and math.log10(high / low) < _FEW_DECADES:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
     axis.set_minor_formatter(NullFormatter())

@@ -85,11 +85,14 @@ def canvas_of(figure: Figure) -> Any:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     columns = max(1, min(figure.columns, len(figure.plots)))
     rows = max(1, math.ceil(len(figure.plots) / columns))
     styles = line_styles_of(figure)
-    sizes = [_size_of(plot, figure.plots[i - 1] if i % columns else None) for i, plot in enumerate(figure.plots)]
+    sizes = [
+        _size_of(plot, figure.plots[i - 1] if i % columns else None, figure.zoom) for i, plot in enumerate(figure.plots)
+    ]
     by_column = [sizes[i::columns] or [_NO_PLOT] for i in range(columns)]
     by_row = [sizes[i * columns : (i + 1) * columns] or [_NO_PLOT] for i in range(rows)]
     inner = [max(size.width for size in part) for part in by_column]
@@ -99,9 +102,9 @@ def canvas_of(figure: Figure) -> Any:
     over_and_under = [max(size.above for size in part) + max(size.below for size in part) for part in by_row]
     title = wrapped(figure.title, width / _TITLE_LETTER)
     with mpl.rc_context(STYLE):
-        canvas = Canvas(figsize=(width, sum(heights) + sum(over_and_under)), dpi=72, layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+        canvas = Canvas(figsize=(width, sum(heights) + sum(over_and_under)), dpi=72, layout=layout)
         FigureCanvasAgg(canvas)
-        canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.06)
         ratios = {"width_ratios": inner, "height_ratios": heights}
         grid = canvas.subplots(rows, columns, squeeze=False, gridspec_kw=ratios).flatten()
         drawn = []
@@ -130,7 +133,7 @@ def canvas_of(figure: Figure) -> Any:
 _NO_PLOT = _Size(_PLOT_WIDTH, PLOT_HEIGHT, 0, 0, 0, 0)
 
 
-def _size_of(plot: Plot | CellGrid, before: Plot | CellGrid | None) -> _Size:
+def _size_of(plot: Plot | CellGrid, before: Plot | CellGrid | None, zoom: float) -> _Size:
     above = 0.28
     if isinstance(plot, CellGrid):
         has_ticks = not (isinstance(before, CellGrid) and before.rows == plot.rows)
@@ -142,10 +145,10 @@ def _size_of(plot: Plot | CellGrid, before: Plot | CellGrid | None) -> _Size:
     if plot.horizontal:
         has_ticks = not (isinstance(before, Plot) and before.ticks == plot.ticks)
         left = max(map(width_of, plot.ticks), default=0) + 0.15 if has_ticks else 0.15
-        return _Size(1.9, _ROW * max(4, len(plot.ticks)), left, 0.1, above + 0.15, 0.5, has_ticks)
+        return _Size(1.9 * zoom, _ROW * zoom * max(4, len(plot.ticks)), left, 0.1, above + 0.15, 0.5, has_ticks)
     right = max(map(width_of, names_beside(plot)), default=0) + 0.2
     ticks = sum(max(map(width_of, name.split("\n"))) + 0.1 for name in plot.ticks)
-    return _Size(max(_PLOT_WIDTH, ticks), PLOT_HEIGHT, 0.75, right, above, 0.5)
+    return _Size(max(_PLOT_WIDTH * zoom, ticks), PLOT_HEIGHT * zoom, 0.75, right, above, 0.5)
 
 
 def _draw_legend(figure: Figure, styles: Mapping[str, LineStyle], canvas: Any) -> float:

@@ -124,6 +124,8 @@ class Figure:
     caption: str
     columns: int = 2
     """Number of plots side by side."""
+    zoom: float = 1.0
+    """How much larger than usual the axes are."""
 
     def __post_init__(self) -> None:
         _tidy(self, "caption")

@@ -138,8 +138,12 @@ def _figure(cells: Cells, caption_text: str) -> Figure:
         return Series(name, range(len(groups)), means, low=low, high=high, mark="bars")
 
     ticks = ("λ = 0", f"λ = {CONTROL_PENALTY:g}", "blocks frozen")
-    plot = Plot("Accuracy with and without the penalty", "", "test accuracy", (bars("BP"), bars("DFA")), ticks=ticks)
-    return Figure("accuracy", "Two by two", (plot,), caption_text, columns=1)
+    plot = Plot("", "", "test accuracy", (bars("BP"), bars("DFA")), ticks=ticks)
+    changes = {name: accuracy_gain(cells[name, True], cells[name, False]) for name in ("BP", "DFA")}
+    title = "Accuracy with and without the penalty" + "".join(
+        f"; {name} {change.mean:+.1f} pp" for name, change in changes.items() if change is not None
+    )
+    return Figure("accuracy", title, (plot,), caption_text, columns=1, zoom=1.2)
 
 
 STUDY = CapacityControl()

@@ -17,7 +17,7 @@ from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
-from walkback_papers.plots import BAND, series_of, short_power
+from walkback_papers.plots import BAND, message, series_of, short_power
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -282,7 +282,11 @@ def _figure(moments: dict[str, list[Moment]], caption_text: str) -> Figure:
         Plot(f"‖g_{SECOND_LAYER}‖", "epoch", f"‖g_{SECOND_LAYER}‖ @128", tuple(series(n, "norm") for n in moments),
              y_log=True, levels=floors),
     )  # fmt: skip
-    return Figure("early", "Credit and reference in the first epochs", plots, caption_text, columns=3)
+    early = [moment for moment in moments["DFA"] if not moment.is_last]
+    only_first = all_true(answer for moment in early for answer in (moment.is_first_aligned(), moment.is_near_zero()))
+    claim = "In its first epochs DFA is aligned at h_0 and not deeper"
+    title = message(only_first, claim, "Credit and reference in the first epochs")
+    return Figure("early", title, plots, caption_text, columns=3)
 
 
 STUDY = EarlyEpochs()

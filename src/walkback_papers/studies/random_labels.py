@@ -13,7 +13,7 @@ from walkback.judge.aggregates import Aggregates
 from walkback.judge.layers import LayerCredit
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
-from walkback_papers.plots import BAND, LayerQuantity, over_layers
+from walkback_papers.plots import BAND, LayerQuantity, in_same_range, message, over_layers
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -175,7 +175,10 @@ def _figure(both: Both, words: str) -> Figure:
 
     norms = [plot(labels, "hidden_norm", "‖h_l‖", log=True) for labels in both]
     cosines = [plot(labels, "cos", "cos(a_l, g_l)", log=False) for labels in both]
-    return Figure("layers", "Every layer, with true and with random labels", (*norms, *cosines), words)
+    grows = _also_without_task(*(check_fails(both[labels]["DFA"], "D1") for labels in ("true", "random")))
+    claim = "DFA's hidden states grow past the limit (D1) on random labels too"
+    title = message(grows, claim, "Every layer, with true and with random labels")
+    return Figure("layers", title, (*in_same_range(norms), *in_same_range(cosines)), words)
 
 
 STUDY = RandomLabels()

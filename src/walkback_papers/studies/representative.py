@@ -113,7 +113,13 @@ class Representative(Study):
             [*cases, *frozen],
             [*as_published(methods), _baseline_matches(differences)],
             tables=tables,
-            figures=[accuracy_bars(bars, caption(scale, [*cases, *frozen], f"Other: {_short_arch(arch_other)}."))],
+            figures=[
+                accuracy_bars(
+                    bars,
+                    caption(scale, [*cases, *frozen], f"Other: {_short_arch(arch_other)}."),
+                    methods,
+                )
+            ],
         )
 
 
