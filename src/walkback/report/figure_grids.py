@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from walkback.report.figure_plots import write_nothing_to_draw
-from walkback.report.figure_text import typeset
+from walkback.report.figure_text import typeset, wrapped
 from walkback.report.study_report import CellGrid
 
 CELL_WORDS = {
@@ -46,8 +46,8 @@ def draw_grid(grid: CellGrid, axes: Any, title: str) -> None:
 
 
 def broken(name: str) -> str:
-    """A column's name with one word on each line."""
-    return name.replace(" ", "\n")
+    """A column's name in lines that are not wider than two cells."""
+    return wrapped(name, 2 * CELL_WIDTH)
 
 
 def grid_handles(grid: CellGrid) -> Iterator[tuple[str, Any]]:

@@ -16,6 +16,8 @@ _MOST_LABELS = 12
 """The number of labels that fit beside a plot; with more of them they are in the legend."""
 PLOT_HEIGHT = 1.9
 """Height of axes in inches."""
+NAMED_MARK = 6.5
+"""Size in points of a mark that has a name beside it."""
 _DODGE = 0.7
 """The share of a row over which the marks of a horizontal plot are spread."""
 _AT_THE_END = 0.8
@@ -51,7 +53,9 @@ class DrawnPlot:
         self._draw_events()
         self._set_ticks()
         self._draw_breaks()
-        axes.set_title(typeset(title))
+        self._write_at_rows()
+        # The names of thresholds stand between a horizontal plot and its title.
+        axes.set_title(typeset(title), pad=6 + LINE_HEIGHT * (plot.horizontal and bool(plot.levels)))
         labels = [typeset(plot.x_label), typeset(plot.y_label)]
         axes.set(xlabel=labels[plot.horizontal], ylabel=labels[not plot.horizontal])
         self.names: list[tuple[float, float, str]] = []
@@ -61,14 +65,22 @@ class DrawnPlot:
     def finish(self) -> None:
         """Place the labels beside what they name."""
         place_end_labels(self.axes, self.end_labels)
-        for series in self.plot.series:
+        for series in () if self.plot.horizontal else self.plot.series:
             named = zip(series.x, series.y, series.names or [""] * len(series.x), strict=True)
-            self.names += [(*self._turned(x, y), name) for x, y, name in named if self._can_be_drawn(x, y)]
+            self.names += [(x, y, name) for x, y, name in named if y is not None and self._can_be_drawn(x, y)]
+            for ends in (series.low, series.high):
+                pairs = zip(series.x, ends, strict=False)
+                self.names += [(x, y, "") for x, y in pairs if y is not None and self._can_be_drawn(x, y)]
         if any(name for _, _, name in self.names):
             place_names(self.axes, self.names)
 
     def _can_be_drawn(self, x: float | None, y: float | None) -> bool:
         return _is_drawable(x, self.plot.x_log) and _is_drawable(y, self.plot.y_log)
+
+    def _shares_rows(self) -> bool:
+        """Whether a row of a horizontal plot has marks of several series."""
+        rows = [x for series in self.plot.series for x in series.x]
+        return self.plot.horizontal and len(set(rows)) < len(rows)
 
     def _turned(self, x: Any, y: Any) -> tuple[Any, Any]:
         return (y, x) if self.plot.horizontal else (x, y)
@@ -83,7 +95,7 @@ class DrawnPlot:
             self.axes.plot(*self._turned(x, y), color=QUIET, linewidth=0.6, zorder=1)
             return bool(kept)
         style = self.styles[series.label]
-        if self.plot.horizontal:
+        if self._shares_rows():
             # Marks of one row lie a little below one another.
             x = [value + (index - (len(self.plot.series) - 1) / 2) * _DODGE / len(self.plot.series) for value in x]
         if series.mark == "bars":
@@ -101,6 +113,7 @@ class DrawnPlot:
                 linestyle=line,
                 marker=style.marker,
                 markevery=(index % step, step),
+                markersize=NAMED_MARK if series.names else None,
             )
         if series.low and series.high:
             ends = [(at, series.low[i], series.high[i]) for at, i in zip(x, kept, strict=True)]
@@ -168,7 +181,7 @@ class DrawnPlot:
     def _set_scales(self) -> None:
         plot, axes = self.plot, self.axes
         value_axis, place_axis = (axes.xaxis, axes.yaxis) if plot.horizontal else (axes.yaxis, axes.xaxis)
-        if any(series.names for series in plot.series):
+        if any(series.names for series in plot.series) and not plot.horizontal:
             axes.margins(0.12)
         if plot.x_log and not self.is_empty:
             _set_log(axes, place_axis)
@@ -203,10 +216,18 @@ class DrawnPlot:
             slash = {"marker": [(-0.5, -1), (0.5, 1)], "markersize": 8, "linestyle": "none", "color": "black"}
             self.axes.plot([x - 0.12, x + 0.12], [0, 0], zorder=4, **slash, **across)
 
+    def _write_at_rows(self) -> None:
+        """The names of a horizontal plot's points, in one column right of the axes."""
+        for series in self.plot.series if self.plot.horizontal else ():
+            for row, name in zip(series.x, series.names, strict=False):
+                place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                self.axes.annotate(typeset(name), (1, row), xytext=(5, 0), va="center", **place)
+
     def _end_labels(self) -> Iterable[EndLabel]:
         plot = self.plot
         if plot.horizontal:
             return
+        right = self.axes.get_xlim()[1]
         ends: dict[str, list[tuple[float, float]]] = {}
         for series in plot.series if labels_curves(plot) else ():
             known = [
@@ -220,7 +241,6 @@ class DrawnPlot:
                 self.names.append((*last, name))
             else:
                 yield end_label(self.axes, name, points, self.styles[name])
-        right = self.axes.get_xlim()[1]
         for name, level in plot.levels.items():
             if name and _is_drawable(level, plot.y_log):
                 yield end_label(self.axes, name, [(right, level)], None)

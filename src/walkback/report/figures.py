@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from walkback.report.figure_grids import CELL_HEIGHT, CELL_WIDTH, broken, draw_grid, grid_handles
-from walkback.report.figure_plots import PLOT_HEIGHT, DrawnPlot, labels_curves, names_beside
+from walkback.report.figure_plots import NAMED_MARK, PLOT_HEIGHT, DrawnPlot, labels_curves, names_beside
 from walkback.report.figure_styles import LineStyle, line_styles_of
 from walkback.report.figure_text import SIZE, typeset, width_of, wrapped
-from walkback.report.study_report import CellGrid, Figure, Plot
+from walkback.report.study_report import CellGrid, Figure, Plot, Series
 
 STYLE: dict[str, Any] = {
     "font.size": SIZE,
@@ -109,6 +109,8 @@ def canvas_of(figure: Figure) -> Any:
         grid = canvas.subplots(rows, columns, squeeze=False, gridspec_kw=ratios).flatten()
         drawn = []
         for plot, size, axes in zip(figure.plots, sizes, grid, strict=False):
+            # Explicit, since the number of ticks depends on it when the figure is drawn later in another style.
+            axes.tick_params(labelsize=SIZE)
             plot_title = wrapped(plot.title, size.width + size.right)
             if isinstance(plot, CellGrid):
                 draw_grid(plot, axes, plot_title)
@@ -122,6 +124,8 @@ def canvas_of(figure: Figure) -> Any:
         legend_height = _draw_legend(figure, styles, canvas)
         added = 0.19 * (title.count("\n") + 1) + 0.08 + legend_height
         canvas.set_size_inches(width, canvas.get_figheight() + added)
+        # Twice: the first layout may change the ticks, and with them the space that they need.
+        canvas.draw_without_rendering()
         canvas.draw_without_rendering()
         # The labels below depend on the layout, and must not change it.
         canvas.set_layout_engine("none")
@@ -145,7 +149,8 @@ def _size_of(plot: Plot | CellGrid, before: Plot | CellGrid | None, zoom: float)
     if plot.horizontal:
         has_ticks = not (isinstance(before, Plot) and before.ticks == plot.ticks)
         left = max(map(width_of, plot.ticks), default=0) + 0.15 if has_ticks else 0.15
-        return _Size(1.9 * zoom, _ROW * zoom * max(4, len(plot.ticks)), left, 0.1, above + 0.15, 0.5, has_ticks)
+        right = max((width_of(name) for series in plot.series for name in series.names), default=0) + 0.1
+        return _Size(1.9 * zoom, _ROW * zoom * max(4, len(plot.ticks)), left, right, above + 0.15, 0.5, has_ticks)
     right = max(map(width_of, names_beside(plot)), default=0) + 0.2
     ticks = sum(max(map(width_of, name.split("\n"))) + 0.1 for name in plot.ticks)
     return _Size(max(_PLOT_WIDTH * zoom, ticks), PLOT_HEIGHT * zoom, 0.75, right, above, 0.5)
@@ -161,7 +166,7 @@ def _draw_legend(figure: Figure, styles: Mapping[str, LineStyle], canvas: Any) -
         elif not labels_curves(plot):
             for series in plot.series:
                 if series.label and not series.quiet:
-                    handles.setdefault(series.label, _handle(series.label, series.mark, styles[series.label]))
+                    handles.setdefault(series.label, _handle(series, styles[series.label]))
     if not handles:
         return 0.0
     columns = _columns_that_fit([0.45 + width_of(label) for label in handles], canvas.get_figwidth() - 0.2)
@@ -181,12 +186,14 @@ def _columns_that_fit(widths: Sequence[float], width: float) -> int:
     return 1
 
 
-def _handle(label: str, mark: str, style: LineStyle) -> Any:
+def _handle(series: Series, style: LineStyle) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    if mark == "bars":
+    label = typeset(series.label)
+    if series.mark == "bars":
         edge: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.5}
-        return Patch(facecolor=style.colour, alpha=0.75, hatch=style.hatch, label=typeset(label), **edge)
-    line = style.dash if mark in ("line", "both") else "none"
-    return Line2D([], [], color=style.colour, linestyle=line, marker=style.marker, label=typeset(label))
+        return Patch(facecolor=style.colour, alpha=0.75, hatch=style.hatch, label=label, **edge)
+    line = style.dash if series.mark in ("line", "both") else "none"
+    size = NAMED_MARK if series.names else None
+    return Line2D([], [], color=style.colour, linestyle=line, marker=style.marker, markersize=size, label=label)

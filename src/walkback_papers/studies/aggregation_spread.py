@@ -205,7 +205,7 @@ def _figure(found: Mapping[str, Sequence[Case]], caption_text: str) -> Figure:
     known = [value for case in found["DFA"] for value in values(case) or ()]
     title = "Alignment Γ of the same networks by aggregation"
     if known:
-        title = f"Alignment Γ of the same DFA networks: {min(known):.2f} to {max(known):.2f}, by aggregation"
+        title = f"Γ of the same DFA networks is {min(known):.2f} to {max(known):.2f}, by how it is aggregated"
     return Figure("ways", title, plots, caption_text, zoom=1.4)
 
 

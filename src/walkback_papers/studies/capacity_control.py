@@ -12,6 +12,7 @@ from statistics import fmean
 from walkback.core.configuration import RunConfig
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import listed
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.studies.penalty_sweep import PENALTY_HEADS, penalty_row
@@ -140,9 +141,8 @@ def _figure(cells: Cells, caption_text: str) -> Figure:
     ticks = ("λ = 0", f"λ = {CONTROL_PENALTY:g}", "blocks frozen")
     plot = Plot("", "", "test accuracy", (bars("BP"), bars("DFA")), ticks=ticks)
     changes = {name: accuracy_gain(cells[name, True], cells[name, False]) for name in ("BP", "DFA")}
-    title = "Accuracy with and without the penalty" + "".join(
-        f"; {name} {change.mean:+.1f} pp" for name, change in changes.items() if change is not None
-    )
+    known = [f"{name} {change.mean:+.1f} pp" for name, change in changes.items() if change is not None]
+    title = f"The penalty changes accuracy: {listed(known)}" if known else "Accuracy with and without the penalty"
     return Figure("accuracy", title, (plot,), caption_text, columns=1, zoom=1.2)
 
 

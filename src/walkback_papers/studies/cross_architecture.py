@@ -235,7 +235,7 @@ def _figure(found: _Found, caption_text: str) -> Figure:
         return CellGrid(title, _RULES, tuple(network.label for network in NETWORKS.values()), cells)
 
     names = dict(zip(_CHECKS, ("growth (D1)", "reference (D2)", "depth utility (D3)"), strict=True))
-    plots = tuple(grid(name.capitalize(), check) for check, name in names.items())
+    plots = tuple(grid(f"{name[0].upper()}{name[1:]}", check) for check, name in names.items())
     figure_caption = f"Fails or passes: in every seed; undecided: mixed, missing or not informative. {caption_text}"
     counts = {check: sum(check_fails(found[place]["DFA"], check) is True for place in NETWORKS) for check in _CHECKS}
     words = listed([f"{names[check]} on {count}" for check, count in counts.items()])

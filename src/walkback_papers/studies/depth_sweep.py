@@ -161,7 +161,7 @@ def _figure(swept: _Swept, caption_text: str) -> Figure:
         return series_of(name, list(swept[name]), known)
 
     def plot(title: str, get: str, log: bool, levels: dict[str, float]) -> Plot:
-        return Plot(title, "blocks L", title, tuple(series(name, get) for name in swept), y_log=log, levels=levels)
+        return Plot(title, "blocks L", "", tuple(series(name, get) for name in swept), y_log=log, levels=levels)
 
     plots = (
         plot("growth (D1)", "D1", True, {"D1 limit": t.h_norm_explosion_ratio}),

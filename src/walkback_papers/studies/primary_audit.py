@@ -152,12 +152,12 @@ def _reported(methods: dict[str, list[Case]], caption_text: str) -> Figure:
 
     def gains(style: str) -> Series:
         known = [
-            (place, margin.mean, *(margin.interval or (None, None)))
+            (place, margin.mean, *(margin.interval or (None, None)), f"{margin.mean:+.1f}")
             for place, method in enumerate(order)
             if styles[method] == style and (margin := margins[method]) is not None
         ]
-        x, y, low, high = zip(*known, strict=True) if known else ((), (), (), ())
-        return Series(_DEPTH_LABELS[style], x, y, style, low, high, mark="points")
+        x, y, low, high, names = zip(*known, strict=True) if known else ((), (), (), (), ())
+        return Series(_DEPTH_LABELS[style], x, y, style, low, high, mark="points", names=names)
 
     report = next(iter(methods.values()))[0].report
     frozen, least = report.evidence.frozen.get("bp_shell", ()), report.thresholds.frozen_acc_margin_pp

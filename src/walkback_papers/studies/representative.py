@@ -79,7 +79,9 @@ class Representative(Study):
             "intervals."
         )
         bars = accuracies_with_frozen(methods)
-        bars["other's"] = {name: [case.accuracy for case in found] for name, found in other.items()}
+        bars["frozen baseline of the other network"] = {
+            name: [case.accuracy for case in found] for name, found in other.items()
+        }
         tables = [
             Table(
                 "audit",

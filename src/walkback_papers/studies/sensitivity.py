@@ -50,6 +50,13 @@ from walkback_papers.variants import (
 )
 
 NOT_VARIED = "–"
+_FIGURE_NOTE = (
+    "Points: means over seeds; bars: smallest to largest. Raw error: not scaled to length 1; logits − y: without the "
+    "softmax; site output: a block's credit taken behind it; B: feedback matrices; W2 default: each block's second "
+    "layer initialised as PyTorch does; no crops, mean padding: augmentation; λ over mean: penalty averaged over "
+    "features, not summed; cls, all tokens: the ViT's tokens that get credit. D1, D2, D3: the limits of growth, "
+    "reference and margin."
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ class Sensitivity(Study):
                 ),
                 *(_numbers(name, rows, by_variant, caption_text) for name in methods_of_variant(rows)),
             ],
-            figures=[_figure(rows, by_variant, f"{caption_text} Points: means over seeds; bars: smallest to largest.")],
+            figures=[_figure(rows, by_variant, f"{caption_text} {_FIGURE_NOTE}")],
         )
 
 

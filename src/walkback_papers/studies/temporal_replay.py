@@ -255,7 +255,7 @@ def _figure(grid: _Grid, place: str, scale: Scale) -> Figure:
     def plot(title: str, key: str, log: bool, levels: dict[str, float], detectors: Sequence[Detector]) -> Plot:
         series = tuple(over_epochs(name, found, lambda row: row.get(key)) for name, found in methods.items())
         marks = [(min(e), d.name) for d in detectors if (e := _alarm_epochs(dfa, d))]
-        return Plot(title, "epoch", title, series, y_log=log, levels=levels, events=tuple(marks))
+        return Plot(title, "epoch", "", series, y_log=log, levels=levels, events=tuple(marks))
 
     cases = [case for found in methods.values() for case in found]
     words = caption(scale, cases, f"{BAND} Marks along x: the first epoch at which a detector fires under DFA.")

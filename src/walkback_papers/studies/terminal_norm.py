@@ -201,12 +201,11 @@ def _figure(found: dict[str, dict[str, list[Case]]], caption_text: str) -> Figur
             levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
         )
 
-    slopes = [_mean_slope(found[place]["DFA"]) for place in _LABELS]
+    with_norm, without = (_mean_slope(found[place]["DFA"]) for place in _LABELS)
     title = "The reference ‖g_L‖ against ‖h_L‖, epoch by epoch"
-    if None not in slopes:
-        title = "Slope of log ‖g_L‖ on log ‖h_L‖ under DFA: {:+.2f} with the terminal norm, {:+.2f} without".format(
-            *slopes
-        )
+    if with_norm is not None and without is not None:
+        numbers = f"{with_norm:+.2f} with the terminal norm, {without:+.2f} without"
+        title = f"Slope of log ‖g_L‖ on log ‖h_L‖ under DFA: {numbers}"
     return Figure("paths", title, in_same_range(list(map(paths, _LABELS))), caption_text, zoom=1.3)
 
 

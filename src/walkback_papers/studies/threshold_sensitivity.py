@@ -244,9 +244,9 @@ def _figure(swept: Mapping[str, _Swept], caption_text: str) -> Figure:
 
     plots = tuple(plot(found) for field, found in swept.items() if field in DECIDING)
     details = f"Drift (c) and κ decide no verdict and are not drawn. {caption_text}"
-    changed = [f"{found.check} {_most_flips(found)}" for field, found in swept.items() if field in DECIDING]
+    changed = [f"{_most_flips(found)} ({found.check})" for field, found in swept.items() if field in DECIDING]
     cases = len(next(iter(swept.values())).by_edition["three"].verdicts)
-    title = f"Verdicts that change when a threshold moves tenfold either way, of {cases}: {listed(changed)}"
+    title = f"Of {cases} verdicts a threshold moved tenfold either way changes {listed(changed)}"
     return Figure("sweeps", title, plots, details, columns=3)
 
 
