@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from unittest.mock import patch
 
@@ -9,7 +10,7 @@ from matplotlib.text import Text
 
 from walkback.report.figure_labels import Box, overlap
 from walkback.report.figures import canvas_of
-from walkback.report.study_report import Figure
+from walkback.report.study_report import CellGrid, Figure
 
 
 def drawn_texts(figure: Figure) -> list[tuple[str, Box]]:
@@ -38,3 +39,20 @@ def faults_of(figure: Figure, slack: float = 1.0) -> list[str]:
         if min(left, bottom, width - right, height - top) < -slack
     ]
     return covered + cut
+
+
+_CODE = re.compile(r"(?<![\w(])(?:[ADS]\d(?!\d)|\+\([a-d]\))")
+
+
+def unexplained_codes(figure: Figure) -> set[str]:
+    """Codes such as D2 or S0 in the figure's labels that neither the figure nor its caption says the meaning of."""
+    labels = [figure.title]
+    for plot in figure.plots:
+        if isinstance(plot, CellGrid):
+            labels += [plot.title, *plot.rows, *plot.columns]
+        else:
+            labels += [plot.title, plot.x_label, plot.y_label, *plot.ticks, *plot.levels]
+            labels += [*(series.label for series in plot.series), *(name for _, name in plot.events)]
+    words = [*labels, figure.caption]
+    codes = {code for label in labels for code in _CODE.findall(label)}
+    return {code for code in codes if not any(f"{code}: " in text or f"({code})" in text for text in words)}

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawn_text import drawn_texts, faults_of
+from drawn_text import drawn_texts, faults_of, unexplained_codes
 from walkback.report import figure_labels
 from walkback.report.figure_labels import spread
 from walkback.report.figure_text import tick_label, typeset
 from walkback.report.study_report import CellGrid, Figure, Plot, Series
+from walkback_papers.figure_notes import with_checks_explained
 from walkback_papers.plots import in_same_range, listed, message
 
 NAMES = ("BP", "FA", "DFA", "State Bridge", "Credit Bridge", "DFA raw")
@@ -140,3 +141,15 @@ def test_plots_in_the_same_range_include_all_their_values():
     assert first.y_range == second.y_range
     assert first.y_range[0] < 1e-10
     assert 50 < first.y_range[1] < 5000
+
+
+def test_codes_of_checks_are_explained_where_the_labels_do_not():
+    axes = Plot("growth (D1)", "", "", (Series("BP", (0,), (1,)),), levels={"D1 limit": 50, "D2 floor": 1e-7})
+    bare = figure(axes)
+    assert unexplained_codes(bare) == {"D2"}
+    explained = with_checks_explained(bare)
+    assert unexplained_codes(explained) == set()
+    assert explained.caption.startswith("caption D2: ")
+    assert with_checks_explained(explained) == explained
+    strategies = CellGrid("", ("BP",), ("S0: accuracy alone", "+(a)"), (("clear",), ("clear",)))
+    assert unexplained_codes(figure(strategies)) == {"+(a)"}

@@ -46,8 +46,8 @@ def draw_grid(grid: CellGrid, axes: Any, title: str) -> None:
 
 
 def broken(name: str) -> str:
-    """A column's name in lines that are not wider than two cells."""
-    return wrapped(name, 2 * CELL_WIDTH)
+    """A column's name in lines that are little wider than a cell."""
+    return wrapped(name, 1.3 * CELL_WIDTH)
 
 
 def grid_handles(grid: CellGrid) -> Iterator[tuple[str, Any]]:

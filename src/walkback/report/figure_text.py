@@ -43,5 +43,5 @@ def width_of(text: str) -> float:
 
 def wrapped(text: str, inches: float) -> str:
     """The text in lines of at most this width, as far as its words allow; `λ = 0.01` stays in one line."""
-    text = re.sub(r" (=|pp\b) ?", lambda match: match[0].replace(" ", "\u00a0"), text)
+    text = re.sub(r" = | (?=pp\b)", lambda match: match[0].replace(" ", "\u00a0"), text)
     return textwrap.fill(text, max(1, int(inches / _LETTER)), break_long_words=False, break_on_hyphens=False)

@@ -54,8 +54,7 @@ _FIGURE_NOTE = (
     "Points: means over seeds; bars: smallest to largest. Raw error: not scaled to length 1; logits − y: without the "
     "softmax; site output: a block's credit taken behind it; B: feedback matrices; W2 default: each block's second "
     "layer initialised as PyTorch does; no crops, mean padding: augmentation; λ over mean: penalty averaged over "
-    "features, not summed; cls, all tokens: the ViT's tokens that get credit. D1, D2, D3: the limits of growth, "
-    "reference and margin."
+    "features, not summed; cls, all tokens: the ViT's tokens that get credit."
 )
 
 
