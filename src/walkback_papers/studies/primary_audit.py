@@ -179,7 +179,7 @@ def _reported(methods: dict[str, list[Case]], caption_text: str) -> Figure:
             horizontal=True,
         ),
     )
-    refused = sum(style != "stands" for style in styles.values())
+    refused = sum(style == "walked back" for style in styles.values())
     title = f"{refused} of {len(methods)} methods may not claim that they train this network's depth"
     return Figure("reported", title, plots, caption_text, zoom=1.45)
 
