@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, Literal
@@ -12,12 +13,42 @@ from walkback.judge.quantities import Quantities
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Plot, Series
 from walkback_papers.results import Case
-from walkback_papers.tables import mean_cell, range_cell
+from walkback_papers.tables import claim_over_seeds, mean_cell, range_cell
 
 LayerQuantity = Literal["hidden_norm", "grad_norm_128", "credit_norm", "cos"]
 """A number of one layer: |h_l|, |g_l| @128, |a_l| or the cosine of a_l and g_l."""
 BAND = "Lines: means over seeds; bands and bars: smallest to largest seed."
 """Caption of figures whose bands or bars show the range over seeds."""
+
+
+def message(holds: bool | None, claim: str, otherwise: str) -> str:
+    """A figure's title: the claim only where these results support it."""
+    return claim if holds else otherwise
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as in a sentence: `A, B and C`; `none` without any."""
+    *most, last = list(names) or ["none"]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def in_same_range(plots: Sequence[Plot]) -> tuple[Plot, ...]:
+    """The plots with one range of values, so that they can be compared; values from smallest to largest, with a
+    margin."""
+    log = plots[0].y_log
+    drawn = [
+        math.log10(value) if log else value
+        for plot in plots
+        for values in [*(v for s in plot.series for v in (s.y, s.low, s.high)), plot.levels.values()]
+        for value in values
+        if value is not None and math.isfinite(value) and (value > 0 or not log)
+    ]
+    if not drawn:
+        return tuple(plots)
+    low, high = min(drawn), max(drawn)
+    margin = 0.05 * (high - low) or 0.5
+    ends = (10 ** (low - margin), 10 ** (high + margin)) if log else (low - margin, high + margin)
+    return tuple(replace(plot, y_range=ends) for plot in plots)
 
 
 def short_power(value: float) -> str:
@@ -70,15 +101,22 @@ def over_epochs(
     return series_of(name, epochs, complete, style, points=False)
 
 
-def accuracy_bars(groups: Mapping[str, Mapping[str, Sequence[float]]], caption: str) -> Figure:
-    """Accuracies side by side: `groups` by kind of run (trained, own frozen baseline, ...), then by method and seed."""
-    methods = tuple(next(iter(groups.values())))
+def accuracy_bars(
+    groups: Mapping[str, Mapping[str, Sequence[float]]], caption: str, methods: Mapping[str, Sequence[Case]]
+) -> Figure:
+    """Accuracies side by side: `groups` by kind of run (trained, own frozen baseline, ...), then by method and seed.
+
+    The title says for which methods the depth claim stands.
+    """
     bars = []
     for name, accuracies in groups.items():
         series = series_of(name, range(len(methods)), [list(accuracies[method]) for method in methods])
         bars.append(replace(series, mark="bars"))
-    plot = Plot("Accuracy of trained and frozen blocks", "", "test accuracy", tuple(bars), ticks=methods)
-    return Figure("accuracies", "Trained blocks and frozen ones", (plot,), f"{caption} Bars: means over seeds.")
+    plot = Plot("", "", "test accuracy", tuple(bars), ticks=tuple(methods))
+    stands = {name: claim_over_seeds(cases, "depth").outcome == "stands" for name, cases in methods.items()}
+    with_depth, without = ([name for name in methods if stands[name] is found] for found in (True, False))
+    title = f"The depth claim stands for {listed(with_depth)}; it does not for {listed(without)}"
+    return Figure("accuracies", title, (plot,), f"{caption} Bars: means over seeds.", columns=1, zoom=1.2)
 
 
 def accuracies_with_frozen(methods: Mapping[str, Sequence[Case]]) -> dict[str, dict[str, Sequence[float]]]:

@@ -20,8 +20,9 @@ from walkback.judge.report import DiagnosticReport
 from walkback.judge.statistics import Margin, mean_interval, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
-from walkback.report.study_report import Finding, StudyReport
+from walkback.report.study_report import Figure, Finding, StudyReport, Table
 from walkback.training.resolved_run import ResolvedRun
+from walkback_papers.figure_notes import with_checks_explained
 from walkback_papers.results import Case
 from walkback_papers.scale import EXACT_AT_INPUT, METHODS, RAW, Scale
 
@@ -293,9 +294,10 @@ def make_study_report(
     scale: Scale,
     cases: Sequence[Case],
     findings: Sequence[Finding],
-    **parts: Sequence[object],
+    tables: Sequence[Table] = (),
+    figures: Sequence[Figure] = (),
 ) -> StudyReport:
-    """A study report with its facts, runs and commands filled in; `parts` are `tables` and `figures`."""
+    """A study report with its facts, runs and commands filled in, and with the checks' codes in figures explained."""
     # All runs of the study, baselines included: the frozen baselines behind a margin are not in `cases`.
     runs = tuple(cases[0].results.run_index.names()) if cases else ()
     facts = (f"Scale {scale.name}: {scale.words}.", *([f"{len(runs)} runs, baselines included."] if runs else []))
@@ -304,5 +306,5 @@ def make_study_report(
         f"{command} --out again  # trains and measures its runs again and writes the pages",
         f"{command} --out .. --render  # in this page's folder: writes the pages again from the numbers in ../runs",
     )
-    tables, figures = (tuple(parts.get(kind, ())) for kind in ("tables", "figures"))
-    return StudyReport(name, title, question, tuple(findings), tables, figures, facts, runs, commands)  # type: ignore[arg-type]
+    shown = tuple(map(with_checks_explained, figures))
+    return StudyReport(name, title, question, tuple(findings), tuple(tables), shown, facts, runs, commands)

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from committed import RESULTS, ROOT, needs_results
+from drawn_text import faults_of, unexplained_codes
 from walkback.cli.main import main
 from walkback.report.study_pages import STUDY_FILE
 from walkback_papers import run_studies
 from walkback_papers.experiments import EXPERIMENTS
+from walkback_papers.results import Results
 from walkback_papers.scale import PAPER
 
 pytestmark = needs_results
@@ -82,6 +84,19 @@ def test_rendering_every_study_gives_the_committed_bytes(tmp_path):
     render(STUDY_NAMES, tmp_path)
     for name in STUDY_NAMES:
         assert differing(RESULTS / name, tmp_path / name) == []
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in STUDY_NAMES]
+)
+def test_texts_of_figures_are_readable(name):
+    """No text covers another or is cut off, and each code in a label is explained."""
+    study = run_studies.all_studies()[name]
+    own = {resolved.name for resolved in run_studies.runs_of_studies([study], PAPER)}
+    results = Results(RESULTS / "runs").limited_to(own, RESULTS / name)
+    for figure in study.report_results(results, PAPER).figures:
+        assert faults_of(figure) == [], figure.name
+        assert unexplained_codes(figure) == set(), figure.name
 
 
 def test_a_number_changed_by_hand_is_detected(tmp_path):

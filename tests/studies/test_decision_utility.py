@@ -72,8 +72,10 @@ def test_published_figures_support_all_claims_but_that_mode_1_is_needed(publishe
 def test_grids_and_tables_have_the_same_verdicts(published):
     drawn = {}
     for grid in published.figures[0].plots:
-        for name, words in zip(grid.rows, grid.cells, strict=True):
-            for strategy, word in zip(grid.columns, words, strict=True):
+        for row, words in zip(grid.rows, grid.cells, strict=True):
+            strategy, _, meaning = row.partition(": ")
+            assert meaning == STRATEGIES[strategy].summary
+            for name, word in zip(grid.columns, words, strict=True):
                 drawn.setdefault(strategy, {})[name] = word.replace("_", " ")
     for strategy in STRATEGIES:
         assert drawn[strategy] == cells(published, "three" if strategy in THREE else "four", strategy)

@@ -80,7 +80,8 @@ def test_published_pattern_supports_the_claims(published, tmp_path):
 def test_zero_penalty_is_drawn_apart_from_the_logarithmic_axis(published, tmp_path):
     accuracy = make_report(published, tmp_path).figures[0].plots[0]
     assert {tuple(series.x) for series in accuracy.series} == {(0.0,), (2.0, 3.0, 4.0, 5.0)}
-    assert accuracy.ticks == ("0", "", "0.0001", "0.001", "0.01", "0.1")
+    assert accuracy.ticks == ("0", "", "1e-4", "1e-3", "1e-2", "1e-1")
+    assert accuracy.breaks == (1.0,)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import browser
 from walkback.report.cells import Cell
 from walkback.report.columns import LINE, fitting
-from walkback.report.figures import LINE_STYLES, draw, line_styles_of
+from walkback.report.figure_styles import LINE_STYLES, line_styles_of
+from walkback.report.figures import draw
 from walkback.report.study_pages import save_study_report, study_page, table_latex, table_markdown
 from walkback.report.study_report import CellGrid, Figure, Finding, Plot, Series, StudyReport, Table
 

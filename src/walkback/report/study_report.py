@@ -52,6 +52,10 @@ class Series:
     high: Sequence[float | None] = ()
     """The ends of a band or of error bars."""
     mark: Mark = "line"
+    names: Sequence[str] = ()
+    """A text beside each point; such a series needs no tick labels."""
+    quiet: bool = False
+    """A thin grey line in the background, without a label of its own."""
 
     def to_json(self) -> dict[str, Any]:
         named = {"x": self.x, "y": self.y, "low": self.low, "high": self.high}
@@ -76,6 +80,12 @@ class Plot:
     """Labels that replace the numbers 0, 1, ... along x."""
     events: tuple[tuple[float, str], ...] = ()
     """Marks along x, such as the epoch at which a detector first fires."""
+    horizontal: bool = False
+    """Draw x from top to bottom and values from left to right, for long tick labels."""
+    breaks: tuple[float, ...] = ()
+    """Places along x at which the axis is marked as broken."""
+    y_range: tuple[float, float] | None = None
+    """The ends of the axis of values, where they do not follow from the values."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,6 +124,8 @@ class Figure:
     caption: str
     columns: int = 2
     """Number of plots side by side."""
+    zoom: float = 1.0
+    """How much larger than usual the axes are."""
 
     def __post_init__(self) -> None:
         _tidy(self, "caption")

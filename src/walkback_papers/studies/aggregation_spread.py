@@ -29,6 +29,15 @@ AGGREGATIONS = {
     "deep mean, papers": "deep_mean_papers",
 }
 _FOUR = ("A1", "A2", "A3", "A4")
+_MEANINGS = {
+    "A1": "A1: mean over layers",
+    "A2": "A2: one cosine over all layers",
+    "A3": "A3: cosine of group means",
+    "A4": "A4: weighted by ‖g_l‖",
+    "deep mean": "states that train a block, without exact ones",
+    "deep mean, papers": "as published: l = 1..L with exact ones",
+}
+"""What each aggregation is, as the figure says it."""
 _NOTES = (
     "A1: mean over layers. A2: one cosine over all layers jointly. A3: of group means. A4: weighted by ‖g_l‖. "
     "Deep mean: states whose credit trains a block, without exact ones. Deep mean, papers: l = 1..L with exact ones.",
@@ -61,7 +70,9 @@ class AggregationSpread(Study):
             cases,
             _findings(found),
             tables=[table],
-            figures=[_figure(found, caption(scale, cases, "Bars: means over seeds; lines: smallest to largest seed."))],
+            figures=[
+                _figure(found, caption(scale, cases, "Marks: means over seeds; lines: smallest to largest seed."))
+            ],
         )
 
 
@@ -177,20 +188,25 @@ def _figure(found: Mapping[str, Sequence[Case]], caption_text: str) -> Figure:
         rows = [[aggregate(case, each) for case in found[name]] for name in names]
         usable = [[n.known for n in row] if all(n.ok for n in row) else None for row in rows]
         return Series(
-            each,
+            _MEANINGS[each],
             range(len(names)),
             [None if row is None else fmean(row) for row in usable],
             low=[None if row is None else min(row) for row in usable],
             high=[None if row is None else max(row) for row in usable],
-            mark="bars",
+            mark="points",
         )
 
     def plot(title: str, aggregations: Sequence[str]) -> Plot:
-        return Plot(title, "", "Γ", tuple(map(series, aggregations)), levels={"": 0.0}, ticks=tuple(names))
+        every = tuple(map(series, aggregations))
+        return Plot(title, "", "Γ", every, levels={"": 0.0}, ticks=tuple(names), horizontal=True)
 
     deep = [each for each in AGGREGATIONS if each not in _FOUR]
     plots = (plot("Over all layers", _FOUR), plot("Over deep layers", deep))
-    return Figure("ways", "Γ of the same networks by aggregation", plots, caption_text)
+    known = [value for case in found["DFA"] for value in values(case) or ()]
+    title = "Alignment Γ of the same networks by aggregation"
+    if known:
+        title = f"Γ of the same DFA networks is {min(known):.2f} to {max(known):.2f}, by how it is aggregated"
+    return Figure("ways", title, plots, caption_text, zoom=1.4)
 
 
 STUDY = AggregationSpread()

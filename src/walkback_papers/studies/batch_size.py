@@ -15,6 +15,7 @@ from walkback.judge.editions import Outcome
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import CellGrid, Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import in_same_range, listed
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.studies.cross_architecture import NETWORKS, by_name, runs_at
@@ -161,41 +162,40 @@ def _findings(found: Mapping[str, Sequence[Case]], judged: Mapping[str, Sequence
 
 
 def _figures(found: Mapping[str, Sequence[Case]], caption_text: str) -> list[Figure]:
-    """One figure of norms and D2 for the primary audit's network, one of D2 for the other networks."""
+    """One figure of norms and D2 for the primary audit's network, one of norms for the other networks."""
+    ticks = tuple(map(str, BATCH_SIZES))
 
-    def series(name: str) -> Series:
+    def series(name: str, label: str) -> Series:
         means = []
         for batch in BATCH_SIZES:
             norms = [norm_in(case, batch) for case in found[name]]
             known = [norm for norm in norms if norm is not None]
             means.append(sum(known) / len(known) if known else None)
-        return Series(name, BATCH_SIZES, means, style=name, mark="both")
+        return Series(label, range(len(BATCH_SIZES)), means, style=label, mark="both")
 
-    def grid(title: str, names: Sequence[str]) -> CellGrid:
-        cells = tuple(tuple(_grid_word(found[name], batch) for batch in BATCH_SIZES) for name in names)
-        return CellGrid(title, tuple(map(str, BATCH_SIZES)), tuple(names), cells)
+    def norms(title: str, names: Mapping[str, str]) -> Plot:
+        every = tuple(series(name, label) for name, label in names.items())
+        floor = {"D2 floor": DiagnosticThresholds().g_norm_floor}
+        return Plot(title, "measuring batch", "mean ‖g_L[i]‖ / batch", every, y_log=True, levels=floor, ticks=ticks)
+
+    def title(names: Sequence[str]) -> str:
+        decided = [name for name in names if any(flips(case) for case in found[name])]
+        which = f": {listed(decided)}" if decided else ""
+        return f"D2 depends on the measuring batch for {len(decided)} of {len(names)} cases{which}"
 
     audit = [name for name in found if "," not in name]
     others = [name for name in found if "," in name]
-    half = len(others) // 2
-    norms = Plot(
-        "Gradient norm by batch",
-        "measuring batch",
-        "mean ‖g_L[i]‖ / batch",
-        tuple(series(name) for name in audit),
-        x_log=True,
-        y_log=True,
-        levels={"floor": DiagnosticThresholds().g_norm_floor},
-    )
+    by_network: dict[str, dict[str, str]] = {}
+    for name in others:
+        method, _, network = name.partition(", ")
+        by_network.setdefault(network, {})[name] = method
+    cells = tuple(tuple(_grid_word(found[name], batch) for batch in BATCH_SIZES) for name in audit)
+    grid = CellGrid("D2 by measuring batch", ticks, tuple(audit), cells)
     figure_caption = f"D2 by the old convention: fails in at least one seed, or passes in all. {caption_text}"
+    plots = in_same_range([norms(network, names) for network, names in by_network.items()])
     return [
-        Figure("audit", "The old convention, primary audit", (norms, grid("D2 by batch", audit)), figure_caption),
-        Figure(
-            "others",
-            "The old convention, other networks",
-            (grid("", others[:half]), grid("", others[half:])),
-            figure_caption,
-        ),
+        Figure("audit", title(audit), (norms("Gradient norm", {name: name for name in audit}), grid), figure_caption),
+        Figure("others", title(others), plots, f"D2 by the old convention fails under the floor. {caption_text}"),
     ]
 
 

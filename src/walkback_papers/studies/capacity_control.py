@@ -12,6 +12,7 @@ from statistics import fmean
 from walkback.core.configuration import RunConfig
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import listed
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.studies.penalty_sweep import PENALTY_HEADS, penalty_row
@@ -138,8 +139,11 @@ def _figure(cells: Cells, caption_text: str) -> Figure:
         return Series(name, range(len(groups)), means, low=low, high=high, mark="bars")
 
     ticks = ("λ = 0", f"λ = {CONTROL_PENALTY:g}", "blocks frozen")
-    plot = Plot("Accuracy with and without the penalty", "", "test accuracy", (bars("BP"), bars("DFA")), ticks=ticks)
-    return Figure("accuracy", "Two by two", (plot,), caption_text, columns=1)
+    plot = Plot("", "", "test accuracy", (bars("BP"), bars("DFA")), ticks=ticks)
+    changes = {name: accuracy_gain(cells[name, True], cells[name, False]) for name in ("BP", "DFA")}
+    known = [f"{name} {change.mean:+.1f} pp" for name, change in changes.items() if change is not None]
+    title = f"The penalty changes accuracy: {listed(known)}" if known else "Accuracy with and without the penalty"
+    return Figure("accuracy", title, (plot,), caption_text, columns=1, zoom=1.2)
 
 
 STUDY = CapacityControl()

@@ -53,7 +53,7 @@ class Cifar100Study(Study):
             cases,
             [*as_published(hundred), _same(hundred, ten)],
             tables=[table],
-            figures=[accuracy_bars(accuracies_with_frozen(hundred), caption(scale, cases))],
+            figures=[accuracy_bars(accuracies_with_frozen(hundred), caption(scale, cases), hundred)],
         )
 
 

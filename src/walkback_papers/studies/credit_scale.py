@@ -13,6 +13,7 @@ from walkback.core.configuration import RunConfig
 from walkback.core.measurements import Measurements
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import listed
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -254,7 +255,10 @@ def _figure(rules: Rules, epochs: Sequence[int], caption_text: str) -> Figure:
             levels={"D2 floor": t.g_norm_floor},
         ),
     )
-    return Figure("over-epochs", "Error, credit, growth and gradient", plots, caption_text)
+    in_mode_1 = listed([name for name, cases in rules.items() if is_mode_1(cases)])
+    return Figure(
+        "over-epochs", f"Growth and collapse together (Mode 1) in every seed: {in_mode_1}", plots, caption_text
+    )
 
 
 def _mean_or_none(values: Sequence[float | None]) -> float | None:

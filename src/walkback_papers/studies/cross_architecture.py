@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from walkback.core.configuration import RunConfig
 from walkback.report.cells import Cell
 from walkback.report.study_report import CellGrid, Figure, Finding, StudyReport, Table
+from walkback_papers.plots import listed
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
@@ -51,6 +52,7 @@ NETWORKS = {
     "cnn": NetworkInfo("CNN, BatchNorm", False, "vit"),
 }
 _RULES = ("BP", "FA", "DFA")
+_CHECKS = ("D1", "D2", "D3")
 _Found = dict[str, dict[str, list[Case]]]
 """Cases by network and by method's name."""
 
@@ -232,9 +234,13 @@ def _figure(found: _Found, caption_text: str) -> Figure:
         )
         return CellGrid(title, _RULES, tuple(network.label for network in NETWORKS.values()), cells)
 
-    plots = (grid("D1: growth", "D1"), grid("D2: reference collapse", "D2"), grid("D3: no depth utility", "D3"))
+    names = dict(zip(_CHECKS, ("growth (D1)", "reference (D2)", "depth utility (D3)"), strict=True))
+    plots = tuple(grid(f"{name[0].upper()}{name[1:]}", check) for check, name in names.items())
     figure_caption = f"Fails or passes: in every seed; undecided: mixed, missing or not informative. {caption_text}"
-    return Figure("flags", "Checks by network and rule", plots, figure_caption, columns=3)
+    counts = {check: sum(check_fails(found[place]["DFA"], check) is True for place in NETWORKS) for check in _CHECKS}
+    words = listed([f"{names[check]} on {count}" for check, count in counts.items()])
+    title = f"Of {len(NETWORKS)} networks DFA fails {words}"
+    return Figure("flags", title, plots, figure_caption, columns=3)
 
 
 def _grid_word(answer: bool | None) -> str:

@@ -25,6 +25,10 @@ _DEGENERATE = ("DFA", "State Bridge", "Credit Bridge")
 """The primary audit's failures, as the first paper lists them."""
 WIDE, _VIT = " wide", " ViT"
 """Suffixes of a method's name for networks other than the primary audit's."""
+_CHECKS_NOTE = (
+    "D1: the hidden states grow from block to block; D2: the reference gradient is under its floor; D3: trained blocks "
+    "are no better than frozen ones; direction: the last states keep one direction."
+)
 _ORDER: tuple[Outcome, ...] = ("walked_back", "inconclusive", "trustworthy")
 
 
@@ -160,18 +164,26 @@ def _each_needed(found: Mapping[str, list[Case]]) -> Finding:
 
 
 def _figure(found: Mapping[str, list[Case]], caption_text: str) -> Figure:
-    def grid(title: str, columns: Sequence[str], rows: Sequence[str]) -> CellGrid:
-        cells = tuple(tuple(_worst(found[name], strategy) for strategy in columns) for name in rows)
-        return CellGrid(title, tuple(columns), tuple(rows), cells)
+    """A row for each strategy, with what it reads; a column for each case."""
+
+    def grid(title: str, rows: Sequence[str], columns: Sequence[str]) -> CellGrid:
+        cells = tuple(tuple(_worst(found[name], strategy) for name in columns) for strategy in rows)
+        return CellGrid(title, tuple(columns), tuple(f"{name}: {STRATEGIES[name].summary}" for name in rows), cells)
 
     others = [name for name in found if name.endswith((WIDE, _VIT))]
     audit = [name for name in found if name not in others]
     plots = tuple(
-        grid(f"{what}, edition {edition}", columns, rows)
-        for what, rows in (("Primary audit", audit), ("Wide and ViT", others))
-        for edition, columns in (("three", THREE), ("four", FOUR_METHODS))
+        grid(f"{what}, edition {edition}", rows, columns)
+        for edition, rows in (("three", THREE), ("four", FOUR_METHODS))
+        for what, columns in (("Primary audit", audit), ("Wide and ViT", others))
     )
-    return Figure("strategies", "Verdict of each strategy on each case", plots, caption_text)
+    failing = [name for name, cases in found.items() if _walked_back(cases, "+(d)")]
+    seen = {strategy: sum(_walked_back(found[name], strategy) is True for name in failing) for strategy in ("S1", "S2")}
+    title = (
+        f"Of {len(failing)} cases whose trained blocks are of no use, accuracy and alignment find {seen['S1']}, "
+        f"growth with collapse {seen['S2']}"
+    )
+    return Figure("strategies", title, plots, f"{_CHECKS_NOTE} {caption_text}")
 
 
 STUDY = DecisionUtility()

@@ -13,7 +13,7 @@ from walkback.judge.statistics import Margin
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
-from walkback_papers.plots import BAND, series_of
+from walkback_papers.plots import BAND, message, series_of
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
@@ -161,14 +161,16 @@ def _figure(swept: _Swept, caption_text: str) -> Figure:
         return series_of(name, list(swept[name]), known)
 
     def plot(title: str, get: str, log: bool, levels: dict[str, float]) -> Plot:
-        return Plot(title, "blocks L", title, tuple(series(name, get) for name in swept), y_log=log, levels=levels)
+        return Plot(title, "blocks L", "", tuple(series(name, get) for name in swept), y_log=log, levels=levels)
 
     plots = (
-        plot("growth (D1)", "D1", True, {"D1": t.h_norm_explosion_ratio}),
-        plot("‖g_L‖ @128", "D2", True, {"D2": t.g_norm_floor}),
+        plot("growth (D1)", "D1", True, {"D1 limit": t.h_norm_explosion_ratio}),
+        plot("‖g_L‖ @128", "D2", True, {"D2 floor": t.g_norm_floor}),
         plot("test accuracy", "accuracy", False, {}),
     )
-    return Figure("depths", "Growth, reference and accuracy by depth", plots, caption_text, columns=3)
+    fails = all_true(check_fails(cases, check) for cases in swept["DFA"].values() for check in ("D1", "D2"))
+    title = message(fails, "DFA fails growth (D1) and reference (D2) at every depth", "Growth, reference and accuracy")
+    return Figure("depths", title, plots, caption_text, columns=3)
 
 
 STUDY = DepthSweep()

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 from walkback.core.configuration import RunConfig
 from walkback.judge.finite_steps import Functional, functional_papers
-from walkback.judge.number import Number
+from walkback.judge.number import Number, first_bad
 from walkback.judge.quantities import Quantities, quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
-from walkback_papers.plots import BAND, series_of, short_power
+from walkback_papers.plots import BAND, in_same_range, series_of, short_power
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -268,6 +269,11 @@ def _epoch_list(moments: Sequence[Moment]) -> str:
     return f"epoch{'s' if len(moments) > 1 else ''} {', '.join(str(moment.epoch) for moment in moments)}"
 
 
+def _mean_text(numbers: Sequence[Number]) -> str:
+    bad = first_bad(numbers)
+    return bad.word if bad else f"{fmean(number.known for number in numbers):+.2f}"
+
+
 def _figure(moments: dict[str, list[Moment]], caption_text: str) -> Figure:
     def series(name: str, what: str) -> Series:
         early = [moment for moment in moments[name] if not moment.is_last]
@@ -275,14 +281,19 @@ def _figure(moments: dict[str, list[Moment]], caption_text: str) -> Figure:
         kept = [[number.known for number in each] if all(n.ok for n in each) else [] for each in found]
         return series_of(name, [m.epoch for m in early], kept)
 
-    floors = {"D2": T.g_norm_floor, "papers' D2": PAPERS_FLOOR}
+    floors = {"D2 floor": T.g_norm_floor, "papers' floor": PAPERS_FLOOR}
     plots = (
-        Plot("Deep cosine", "epoch", "mean over l = 1..L", tuple(series(n, "deep") for n in moments)),
-        Plot("Layer 0", "epoch", "cos(a_0, g_0)", tuple(series(n, "first") for n in moments)),
+        *in_same_range([
+            Plot("Deep cosine", "epoch", "mean over l = 1..L", tuple(series(n, "deep") for n in moments)),
+            Plot("Cosine at h_0", "epoch", "cos(a_0, g_0)", tuple(series(n, "first") for n in moments)),
+        ]),
         Plot(f"‖g_{SECOND_LAYER}‖", "epoch", f"‖g_{SECOND_LAYER}‖ @128", tuple(series(n, "norm") for n in moments),
              y_log=True, levels=floors),
     )  # fmt: skip
-    return Figure("early", "Credit and reference in the first epochs", plots, caption_text, columns=3)
+    *_, after, _ = moments["DFA"]
+    deep, first = (_mean_text(numbers) for numbers in (after.deep(), after.first()))
+    title = f"DFA after epoch {after.epoch}: cosine {first} at h_0, {deep} at deeper states"
+    return Figure("early", title, plots, caption_text, columns=3)
 
 
 STUDY = EarlyEpochs()

@@ -17,7 +17,7 @@ from walkback.judge.evidence import METHOD_SHELL
 from walkback.judge.number import Number
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
-from walkback_papers.plots import BAND, series_of
+from walkback_papers.plots import BAND, listed, series_of
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import Scale
 from walkback_papers.study import Study
@@ -351,11 +351,20 @@ def _figure(found: _Found, words: str) -> Figure:
                 for numbers in by_block
             ]
             series.append(series_of(training.method, range(len(columns)), columns))
-        title = f"λ = {size:g}" if size else "No penalty"
+        title = f"λ = {size:g}" if size else "no penalty"
         return Plot(title, "block", "used cosine", tuple(series))
 
     plots = tuple(plot(size) for size in _PENALTIES)
-    return Figure("used-cosine", "Used cosine by block, site input", plots, f"{words} {BAND}")
+    lowest = [_lowest(plot, "BP") for plot in plots]
+    title = "Used cosine of exact credit at each block's input: lowest " + listed(
+        [f"{value:+.2f} ({plot.title})" for plot, value in zip(plots, lowest, strict=True) if value is not None]
+    )
+    return Figure("used-cosine", title, plots, f"{words} {BAND}")
+
+
+def _lowest(plot: Plot, label: str) -> float | None:
+    """The smallest value of a curve."""
+    return min((y for series in plot.series if series.label == label for y in series.y if y is not None), default=None)
 
 
 STUDY = ExactCredit()

@@ -46,6 +46,8 @@ BELOW = ("case, layer", "‖g_l‖ @128", "direction", "median cos(g, g64)", "un
 DECADES = ("‖g_l[i]‖ @128", "samples", "direction kept", "median cos(g, g64)", "clamped / true cosine")
 
 
+_MANY_KEPT, _MOST_NAMED = 0.9, 3
+"""Cases whose share is lower above the clamp are named in the figure, at most so many."""
 _OTHER_NETWORKS = {
     "wide": "wide",
     "no_norm": "no norm",
@@ -95,7 +97,7 @@ class Floor(Study):
             cases,
             _findings(found, samples),
             tables=tables,
-            figures=[_figure(found, table_caption)],
+            figures=[_figure(found, samples, table_caption)],
         )
 
 
@@ -319,22 +321,43 @@ def _above_clamp(low: Samples) -> Finding:
     )
 
 
-def _figure(found: Mapping[str, Sequence[Case]], caption_text: str) -> Figure:
+def _figure(found: Mapping[str, Sequence[Case]], samples: Samples, caption_text: str) -> Figure:
+    """All samples together, each case as a thin line behind them; cases that lose their direction above the clamp are
+    named."""
     by_case = {name: list(decades(_samples(cases))) for name, cases in found.items()}
+    losing = sorted(by_case, key=lambda name: _least_kept(by_case[name]))[:_MOST_NAMED]
+    named = [name for name in losing if _least_kept(by_case[name]) < _MANY_KEPT]
 
-    def plot(title: str, y_label: str, get: str) -> Plot:
-        series = tuple(
-            Series(name, [low * 10**0.5 for low, _ in each], [getattr(chosen, get) for _, chosen in each], mark="both")
-            for name, each in by_case.items()
-        )
+    def curve(
+        label: str, parts: Sequence[tuple[float, Samples]], get: str, style: str = "", quiet: bool = False
+    ) -> Series:
+        x, y = [low * 10**0.5 for low, _ in parts], [getattr(chosen, get) for _, chosen in parts]
+        return Series(label, x, y, style, mark="line" if quiet else "both", quiet=quiet)
+
+    def plot(title: str, y_label: str, get: str, shown: Sequence[str]) -> Plot:
+        behind = [curve(name, each, get, quiet=True) for name, each in by_case.items() if name not in shown]
+        front = [curve(name, by_case[name], get) for name in shown]
+        series = (*behind, *front, curve("all samples", list(decades(samples)), get, "BP"))
         marks = ((CLAMP, "clamp"), (_FLOOR, "floor"))
         return Plot(title, "‖g_l[i]‖ @128, by decade", y_label, series, x_log=True, events=marks)
 
     plots = (
-        plot("Is the direction confirmed by float64?", "share with the same direction", "share_kept"),
-        plot("Is the cosine distorted?", "clamped / true cosine", "slope"),
+        plot("Is the direction confirmed by float64?", "share confirmed", "share_kept", named),
+        plot("Is the cosine distorted?", "clamped / true cosine", "slope", ()),
     )
-    return Figure("decades", "Direction and clamp by the size of a sample's gradient", plots, caption_text)
+    share = samples.between(0, _FLOOR).share_kept
+    title = "Direction and clamp by the size of a sample's gradient"
+    if share is not None:
+        title = f"Under the floor float64 confirms the direction of {share:.1%} of single samples' gradients"
+    words = f"Thin lines: each of {len(by_case)} cases. {caption_text}"
+    return Figure("decades", title, plots, words, zoom=1.3)
+
+
+def _least_kept(parts: Sequence[tuple[float, Samples]]) -> float:
+    """The smallest share with the same direction in a decade above the clamp."""
+    return min(
+        (chosen.share_kept for low, chosen in parts if low >= CLAMP and chosen.share_kept is not None), default=1
+    )
 
 
 STUDY = Floor()

@@ -17,6 +17,7 @@ from walkback.judge.number import Number
 from walkback.judge.statistics import mean_interval
 from walkback.report.cells import EMPTY_CELL, Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import in_same_range
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
@@ -175,7 +176,12 @@ def _figure(by: dict[float, list[Case]], caption_text: str) -> Figure:
         ticks = tuple(f"seed {case.seed}" for case in cases)
         title = f"λ = {size:g}"
         plots.append(Plot(title, "", "mean deep cosine", series, levels={"": 0.0}, ticks=ticks))
-    return Figure("draws", "Own B against fresh draws", tuple(plots), caption_text)
+    scores = [
+        f"{', '.join(_score(_published_null(case)).short('+.1f') for case in cases)} at λ = {size:g}"
+        for size, cases in by.items()
+    ]
+    title = f"DFA's own B among fresh ones, z by seed: {'; '.join(scores)}"
+    return Figure("draws", title, in_same_range(plots), caption_text)
 
 
 STUDY = FreshBNull()

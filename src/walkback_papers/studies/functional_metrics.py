@@ -100,7 +100,7 @@ class FunctionalMetrics(Study):
                 _metrics(methods, caption(scale, cases, steps)),
                 _ranks(methods, caption(scale, cases, ranks)),
             ],
-            figures=[_figure(methods, caption(scale, cases, "One point for each method and seed."))],
+            figures=[_figure(methods, caption(scale, cases, "Means over seeds."))],
         )
 
 
@@ -246,16 +246,56 @@ def _seeds(methods: Methods) -> list[int]:
 
 
 def _figure(methods: Methods, caption_text: str) -> Figure:
-    def plot(x: str, y: str) -> Plot:
-        series = []
-        for name, cases in methods.items():
-            pairs = [((COSINES[x])(case), (PROBES[y])(case)) for case in cases]
-            known = [(a.known, b.known) for a, b in pairs if a.ok and b.ok]
-            series.append(Series(name, [a for a, _ in known], [b for _, b in known], mark="points"))
-        return Plot(f"{y.capitalize()}", x, y, tuple(series))
+    """Ranks by each metric, connected; next to them the values of the metrics that are 1 for the gradient."""
+    metrics = COSINES | FUNCTION
+    compared = [name for name in (*COSINES, *PROBES) if name != "fall by nudging"]
 
-    plots = tuple(plot(x, y) for y in ("efficiency", "perturbation correlation") for x in COSINES)
-    return Figure("cosine-and-function", "Cosine and function", plots, caption_text)
+    def lines(names: Sequence[str], get: Callable[[str], Mapping[str, float]]) -> tuple[Series, ...]:
+        by_metric = [get(name) for name in names]
+        return tuple(
+            Series(method, range(len(names)), [values.get(method) for values in by_metric], mark="both")
+            for method in methods
+        )
+
+    ranks = Plot(
+        "Rank of each method by each metric (1: best)",
+        "",
+        "rank",
+        lines(list(metrics), lambda name: _ranks_by(methods, metrics[name])),
+        ticks=tuple(map(_broken, metrics)),
+        y_range=(len(methods) + 0.5, 0.5),
+    )
+    values = Plot(
+        "Values of four of them",
+        "",
+        "mean over seeds",
+        lines(compared, lambda name: _means(methods, metrics[name])),
+        ticks=tuple(map(_broken, compared)),
+    )
+    orders = [ranking_text(methods, metrics[name]) for name in ("deep cosine", "accuracy")]
+    title = f"Best by deep cosine: {_first(orders[0])}; best by accuracy: {_first(orders[1])}"
+    return Figure("cosine-and-function", title, (ranks, values), caption_text, columns=1)
+
+
+def _means(methods: Methods, get: Metric) -> dict[str, float]:
+    """The mean over seeds of each method; without those that have no usable value."""
+    values = {name: [get(case) for case in cases] for name, cases in methods.items()}
+    return {name: fmean(n.known for n in each) for name, each in values.items() if all(n.ok for n in each)}
+
+
+def _ranks_by(methods: Methods, get: Metric) -> dict[str, float]:
+    """The rank of each method by its mean over seeds, 1 for the largest; empty where a method has no value."""
+    means = _means(methods, get)
+    order = sorted(means, key=lambda name: -means[name])
+    return {name: place + 1.0 for place, name in enumerate(order)} if len(means) == len(methods) else {}
+
+
+def _broken(name: str) -> str:
+    return name.replace(" of the ", " of\nthe ").replace(", ", ",\n") if len(name) > 20 else name
+
+
+def _first(order: str) -> str:
+    return order.partition(" > ")[0]
 
 
 STUDY = FunctionalMetrics()

@@ -186,8 +186,9 @@ def _figure(judged: Judged, caption_text: str) -> Figure:
         tuple(min(_outcomes(by_null[null], edition), key=order.index) for edition in EDITIONS for null in _NULLS)
         for by_null in judged.values()
     )
-    grid = CellGrid("Verdict by edition and baseline", columns, tuple(judged), cells)
-    return Figure("nulls", "Verdicts under each frozen baseline", (grid,), caption_text, columns=1)
+    grid = CellGrid("Verdict by edition (three, four) and frozen baseline", columns, tuple(judged), cells)
+    title = f"Another frozen baseline changes {len(_flips(judged))} of {len(judged) * len(EDITIONS)} verdicts"
+    return Figure("nulls", title, (grid,), caption_text, columns=1)
 
 
 STUDY = NullChoice()

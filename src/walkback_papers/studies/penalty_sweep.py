@@ -15,6 +15,7 @@ from walkback.judge.finite_steps import Functional, functional_papers
 from walkback.judge.number import Number
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import short_power
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, Scale
 from walkback_papers.study import Study
@@ -270,7 +271,7 @@ def _deep(case: Case) -> Number:
 def _figure(swept: _Swept, words: str) -> Figure:
     """Six quantities over λ; λ = 0 is drawn apart, since the axis is logarithmic."""
     places = {0.0: 0.0} | {size: 2.0 + index for index, size in enumerate(SWEPT_PENALTIES[1:])}
-    ticks = ("0", "", *(f"{size:g}" for size in SWEPT_PENALTIES[1:]))
+    ticks = ("0", "", *map(short_power, SWEPT_PENALTIES[1:]))
 
     def curves(get: Callable[[Case], float | None]) -> tuple[Series, ...]:
         found = []
@@ -293,7 +294,7 @@ def _figure(swept: _Swept, words: str) -> Figure:
 
     def plot(title: str, y_label: str, get: Callable[[Case], float | None], log: bool, **levels: float) -> Plot:
         named = {name.replace("_", " "): level for name, level in levels.items()}
-        return Plot(title, "λ", y_label, curves(get), y_log=log, levels=named, ticks=ticks)
+        return Plot(title, "λ", y_label, curves(get), y_log=log, levels=named, ticks=ticks, breaks=(1.0,))
 
     t = next(iter(swept["DFA"].values()))[0].report.thresholds
     plots = (
@@ -304,7 +305,18 @@ def _figure(swept: _Swept, words: str) -> Figure:
         plot("Deep cosine", "without exact layers", lambda case: _deep(case).value, log=False),
         plot("Deep cosine as published", "l = 1..L", lambda case: _published(case).value, log=False),
     )
-    return Figure("penalty", "The residual penalty at every size", plots, words, columns=3)
+    smallest = SWEPT_PENALTIES[1]
+    before, after = (_mean_growth(swept["DFA"][size]) for size in (0.0, smallest))
+    title = "The residual penalty at every size"
+    if before is not None and after is not None:
+        title = f"Growth under DFA: {before:,.3g}× without the penalty, {after:,.3g}× with λ = {short_power(smallest)}"
+    return Figure("penalty", title, plots, words, columns=3)
+
+
+def _mean_growth(cases: Sequence[Case]) -> float | None:
+    values = [_flag("D1")(case) for case in cases]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def _flag(name: str) -> Callable[[Case], float | None]:

@@ -16,7 +16,16 @@ from walkback.judge.quantities import Quantities
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
-from walkback_papers.plots import BAND, LayerQuantity, layer_cells, layer_values, over_layers
+from walkback_papers.plots import (
+    BAND,
+    LayerQuantity,
+    in_same_range,
+    layer_cells,
+    layer_values,
+    listed,
+    message,
+    over_layers,
+)
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -205,9 +214,12 @@ def _figures(methods: dict[str, list[Case]], caption_text: str) -> list[Figure]:
         )
         for name in methods
     ]
+    only_first = unanimous(_only_first(case) for case in methods["DFA"])
+    aligned = message(only_first, "DFA is aligned at h_0, and at no deeper state", "Alignment of every state")
+    collapsed = listed([name for name, cases in methods.items() if check_fails(cases, "D2")])
     return [
-        Figure("cosines", "Alignment of every layer", tuple(cosines), caption_text, columns=3),
-        Figure("norms", "Norms of every layer", tuple(norms), caption_text, columns=3),
+        Figure("cosines", aligned, in_same_range(cosines), caption_text, columns=3),
+        Figure("norms", f"‖g_L‖ is under its floor in every seed: {collapsed}", tuple(norms), caption_text, columns=3),
     ]
 
 

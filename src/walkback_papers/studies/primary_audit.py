@@ -6,11 +6,13 @@ Claim: BP passes; DFA and the bridges are walked back, although each has an accu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
 from walkback.core.configuration import RunConfig
 from walkback.judge.number import Number
+from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
 from walkback_papers.results import Case, Results
@@ -18,6 +20,7 @@ from walkback_papers.scale import AUDITED_METHODS, EXACT_AT_INPUT, Scale
 from walkback_papers.study import Study
 from walkback_papers.tables import (
     caption,
+    check_fails,
     claim_over_seeds,
     kebab,
     make_study_report,
@@ -119,37 +122,73 @@ def _findings(methods: dict[str, list[Case]]) -> list[Finding]:
     return findings
 
 
+_DEPTH_LABELS = {
+    "stands": "✓ may claim that it trains the depth",
+    "walked back": "✗ may not claim it",
+    "undecided": "? not decided",
+}
+"""What the marks say, by the name of their style."""
+
+
+def _depth_style(cases: Sequence[Case]) -> str:
+    """The style of a method's marks: the outcome of its depth claim over the seeds."""
+    return {"stands": "stands", "walked_back": "walked back"}.get(claim_over_seeds(cases, "depth").outcome, "undecided")
+
+
 def _reported(methods: dict[str, list[Case]], caption_text: str) -> Figure:
-    """Accuracy against alignment, as papers report them; next to it the margin over frozen blocks."""
-    points, margins = [], []
-    for place, (method, cases) in enumerate(methods.items()):
-        gammas = [case.report.quantities.aggregates.a1 for case in cases]
-        known = [(g.known, case.accuracy) for g, case in zip(gammas, cases, strict=True) if g.ok]
-        points.append(Series(method_label(method), [x for x, _ in known], [y for _, y in known], mark="points"))
-        margin = cases[0].report.margin
-        if margin is not None:
-            low, high = margin.interval or (None, None)
-            margins.append(Series(method_label(method), [place], [margin.mean], low=[low], high=[high], mark="points"))
+    """Accuracy against alignment, as papers report them; next to it what trained blocks add to frozen ones."""
+    styles = {method: _depth_style(cases) for method, cases in methods.items()}
+    used = [style for style in _DEPTH_LABELS if style in styles.values()]
+    margins = {method: cases[0].report.margin for method, cases in methods.items()}
+    order = sorted(methods, key=lambda method: -margin.mean if (margin := margins[method]) else math.inf)
+
+    def points(style: str) -> Series:
+        marks = []
+        for method, cases in methods.items():
+            if styles[method] == style:
+                marks += _named_marks(method_label(method), cases)
+        x, y, names = zip(*marks, strict=True) if marks else ((), (), ())
+        return Series(_DEPTH_LABELS[style], x, y, style, mark="points", names=names)
+
+    def gains(style: str) -> Series:
+        known = [
+            (place, margin.mean, *(margin.interval or (None, None)), f"{margin.mean:+.1f}")
+            for place, method in enumerate(order)
+            if styles[method] == style and (margin := margins[method]) is not None
+        ]
+        x, y, low, high, names = zip(*known, strict=True) if known else ((), (), (), (), ())
+        return Series(_DEPTH_LABELS[style], x, y, style, low, high, mark="points", names=names)
+
     report = next(iter(methods.values()))[0].report
     frozen, least = report.evidence.frozen.get("bp_shell", ()), report.thresholds.frozen_acc_margin_pp
     plots = (
         Plot(
-            "Reported",
-            "aggregate cosine Γ",
+            "What papers report",
+            "alignment: aggregate cosine Γ",
             "test accuracy",
-            tuple(points),
-            levels={"blocks frozen at random": fmean(frozen)} if frozen else {},
+            tuple(map(points, used)),
+            levels={"blocks frozen\nat random": fmean(frozen)} if frozen else {},
         ),
         Plot(
-            "Gain of trained blocks over frozen ones",
+            "What trained blocks add to frozen ones",
             "",
-            "over frozen, pp",
-            tuple(margins),
-            levels={f"D3 margin: {least:g} pp": least},
-            ticks=tuple(map(method_label, methods)),
+            "percentage points of accuracy",
+            tuple(map(gains, used)),
+            levels={f"at least {least:g} pp": least},
+            ticks=tuple(map(method_label, order)),
+            horizontal=True,
         ),
     )
-    return Figure("reported", "Accuracy and alignment, and the margin over frozen blocks", plots, caption_text)
+    refused = sum(style == "walked back" for style in styles.values())
+    title = f"{refused} of {len(methods)} methods may not claim that they train this network's depth"
+    return Figure("reported", title, plots, caption_text, zoom=1.45)
+
+
+def _named_marks(name: str, cases: Sequence[Case]) -> list[tuple[float, float, str]]:
+    """Γ and accuracy of each seed where Γ may be used; the seed in the middle has the name."""
+    gammas = [case.report.quantities.aggregates.a1 for case in cases]
+    known = sorted((g.known, case.accuracy) for g, case in zip(gammas, cases, strict=True) if g.ok)
+    return [(x, y, name if i == len(known) // 2 else "") for i, (x, y) in enumerate(known)]
 
 
 def _layers(methods: dict[str, list[Case]], caption_text: str) -> Figure:
@@ -171,10 +210,18 @@ def _layers(methods: dict[str, list[Case]], caption_text: str) -> Figure:
 
     plots = (
         plot("Hidden norms", "hidden_norm", "mean ‖h_l‖", log=True),
-        plot("Reference gradients", "grad_norm_128", "mean ‖g_l‖ @128", log=True, levels={"D2 floor": 1e-7}),
+        plot(
+            "Reference gradients",
+            "grad_norm_128",
+            "mean ‖g_l‖ @128",
+            log=True,
+            levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
+        ),
         plot("Credit cosine", "cos", "mean cos(a_l, g_l)", log=False),
     )
-    return Figure("layers", "Norms and cosines by layer", plots, caption_text, columns=3)
+    collapsed = sum(check_fails(cases, "D2") is True for cases in methods.values())
+    title = f"The reference gradient ‖g_L‖ is under its floor in every seed of {collapsed} of {len(methods)} methods"
+    return Figure("layers", title, plots, caption_text, columns=3)
 
 
 def _layer_quantity(case: Case, layer: int, quantity: str) -> Number | None:

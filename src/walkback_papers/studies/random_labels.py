@@ -7,13 +7,14 @@ Claim: open; if the rule alone causes growth, collapse and alignment, they occur
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from walkback.core.configuration import RunConfig
 from walkback.judge.aggregates import Aggregates
 from walkback.judge.layers import LayerCredit
-from walkback.report.cells import Cell
+from walkback.report.cells import Cell, tidy
 from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
-from walkback_papers.plots import BAND, LayerQuantity, over_layers
+from walkback_papers.plots import BAND, LayerQuantity, in_same_range, listed, over_layers
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
 from walkback_papers.study import Study
@@ -167,6 +168,12 @@ def _aggregates(case: Case) -> Aggregates:
     return case.report.quantities.aggregates
 
 
+def _top_norm(cases: Sequence[Case]) -> float | None:
+    """The mean ‖h_L‖ over seeds."""
+    norms = [case.report.quantities.top.hidden_norm for case in cases]
+    return fmean(norm.known for norm in norms) if all(norm.ok for norm in norms) else None
+
+
 def _figure(both: Both, words: str) -> Figure:
     def plot(labels: str, what: LayerQuantity, shown: str, log: bool) -> Plot:
         found = {name: [case.report.quantities for case in cases] for name, cases in both[labels].items()}
@@ -175,7 +182,12 @@ def _figure(both: Both, words: str) -> Figure:
 
     norms = [plot(labels, "hidden_norm", "‖h_l‖", log=True) for labels in both]
     cosines = [plot(labels, "cos", "cos(a_l, g_l)", log=False) for labels in both]
-    return Figure("layers", "Every layer, with true and with random labels", (*norms, *cosines), words)
+    sizes = {labels: _top_norm(both[labels]["DFA"]) for labels in both}
+    known = [f"{size:.1e} with {labels} labels" for labels, size in sizes.items() if size is not None]
+    title = "Every layer, with true and with random labels"
+    if len(known) == len(sizes):
+        title = tidy(f"‖h_L‖ under DFA: {listed(known)}")
+    return Figure("layers", title, (*in_same_range(norms), *in_same_range(cosines)), words)
 
 
 STUDY = RandomLabels()

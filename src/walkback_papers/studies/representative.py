@@ -79,7 +79,9 @@ class Representative(Study):
             "intervals."
         )
         bars = accuracies_with_frozen(methods)
-        bars["other's"] = {name: [case.accuracy for case in found] for name, found in other.items()}
+        bars["frozen baseline of the other network"] = {
+            name: [case.accuracy for case in found] for name, found in other.items()
+        }
         tables = [
             Table(
                 "audit",
@@ -113,7 +115,13 @@ class Representative(Study):
             [*cases, *frozen],
             [*as_published(methods), _baseline_matches(differences)],
             tables=tables,
-            figures=[accuracy_bars(bars, caption(scale, [*cases, *frozen], f"Other: {_short_arch(arch_other)}."))],
+            figures=[
+                accuracy_bars(
+                    bars,
+                    caption(scale, [*cases, *frozen], f"Other: {_short_arch(arch_other)}."),
+                    methods,
+                )
+            ],
         )
 
 

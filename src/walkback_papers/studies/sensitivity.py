@@ -50,6 +50,12 @@ from walkback_papers.variants import (
 )
 
 NOT_VARIED = "–"
+_FIGURE_NOTE = (
+    "Points: means over seeds; bars: smallest to largest. Raw error: not scaled to length 1; logits − y: without the "
+    "softmax; site output: a block's credit taken behind it; B: feedback matrices; W2 default: each block's second "
+    "layer initialised as PyTorch does; no crops, mean padding: augmentation; λ over mean: penalty averaged over "
+    "features, not summed; cls, all tokens: the ViT's tokens that get credit."
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Sensitivity(Study):
                 ),
                 *(_numbers(name, rows, by_variant, caption_text) for name in methods_of_variant(rows)),
             ],
-            figures=[_figure(rows, by_variant, f"{caption_text} Points: means over seeds; bars: smallest to largest.")],
+            figures=[_figure(rows, by_variant, f"{caption_text} {_FIGURE_NOTE}")],
         )
 
 
@@ -371,40 +377,31 @@ Values = Callable[[Sequence[Case]], Sequence[float | None]]
 
 
 def _figure(rows: Sequence[Variant], by_variant: ByVariant, caption_text: str) -> Figure:
-    """A row of plots for each number: the recipe's variants on the left, the other families' on the right."""
+    """A plot for each number, side by side; a line for each variant, the recipe's before the other families'."""
+    rows = sorted(rows, key=lambda row: row.family != RECIPE)
 
-    def dots(name: str, part: Sequence[Variant], get: Values) -> Series:
-        places = [place for place, row in enumerate(part) if name in row.methods]
-        values = [get(by_variant[part[place].name][name].cases) for place in places]
+    def dots(name: str, get: Values) -> Series:
+        places = [place for place, row in enumerate(rows) if name in row.methods]
+        values = [get(by_variant[rows[place].name][name].cases) for place in places]
         whole = [[v for v in column if v is not None] if None not in column else [] for column in values]
         return replace(series_of(name, places, whole), mark="points")
 
-    def plot(
-        part: Sequence[Variant], title: str, y_label: str, get: Values, levels: Mapping[str, float], log: bool = False
-    ) -> Plot:
-        series = tuple(dots(name, part, get) for name in methods_of_variant(part))
-        return Plot(title, "", y_label, series, y_log=log, levels=levels, ticks=tuple(row.name for row in part))
+    def plot(title: str, y_label: str, get: Values, levels: Mapping[str, float], log: bool = False) -> Plot:
+        series = tuple(dots(name, get) for name in methods_of_variant(rows))
+        ticks = tuple(row.name for row in rows)
+        return Plot(title, "", y_label, series, y_log=log, levels=levels, ticks=ticks, horizontal=True)
 
     t = _thresholds(by_variant)
-    own = [row for row in rows if row.family == RECIPE]
-    parts = (own, [row for row in rows if row not in own])
-    growth, grad = "largest ‖h_l+1‖ / ‖h_l‖", "‖g_L‖ @128"
+    growth = "largest ‖h_l+1‖ / ‖h_l‖"
     plots = (
-        *(
-            plot(part, "Over its frozen baseline", "pp", _margins, {"D3 margin": t.frozen_acc_margin_pp})
-            for part in parts
-        ),
-        *(
-            plot(part, "Growth (D1)", growth, _flag("D1"), {"D1 limit": t.h_norm_explosion_ratio}, True)
-            for part in parts
-        ),
-        *(plot(part, "Reference gradient", grad, _flag("D2"), {"D2 floor": t.g_norm_floor}, True) for part in parts),
-        *(
-            plot(part, "Deep cosine", "without exact layers", _deep_cosines, {"small": t.small_alignment})
-            for part in parts
-        ),
+        plot("Over its frozen baseline", "percentage points", _margins, {"D3 margin": t.frozen_acc_margin_pp}),
+        plot("Growth", growth, _flag("D1"), {"D1 limit": t.h_norm_explosion_ratio}, True),
+        plot("Reference gradient", "‖g_L‖ @128", _flag("D2"), {"D2 floor": t.g_norm_floor}, True),
+        plot("Deep cosine", "without exact layers", _deep_cosines, {"small": t.small_alignment}),
     )
-    return Figure("variants", "One unstated part at a time", plots, caption_text)
+    answers = [_is_flipped(name, row, by_variant) for row in rows if not row.is_base for name in row.methods]
+    title = f"Changing one unstated part flips {answers.count(True)} of {len(answers)} verdicts"
+    return Figure("variants", title, plots, caption_text, columns=4)
 
 
 def _margins(cases: Sequence[Case]) -> Sequence[float | None]:

@@ -15,9 +15,10 @@ from walkback.judge.statistics import Margin, paired_margin
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, StudyReport, Table
-from walkback_papers.plots import BAND, over_epochs, short_power
+from walkback_papers.plots import BAND, listed, over_epochs, short_power
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import METHODS, RAW, Scale
+from walkback_papers.studies.cross_architecture import NETWORKS
 from walkback_papers.study import Study
 from walkback_papers.tables import (
     PAPERS_FLOOR,
@@ -254,9 +255,8 @@ def _figure(grid: _Grid, place: str, scale: Scale) -> Figure:
     def plot(title: str, key: str, log: bool, levels: dict[str, float], detectors: Sequence[Detector]) -> Plot:
         series = tuple(over_epochs(name, found, lambda row: row.get(key)) for name, found in methods.items())
         marks = [(min(e), d.name) for d in detectors if (e := _alarm_epochs(dfa, d))]
-        return Plot(title, "epoch", title, series, y_log=log, levels=levels, events=tuple(marks))
+        return Plot(title, "epoch", "", series, y_log=log, levels=levels, events=tuple(marks))
 
-    arch = dfa[0].resolved.config.arch.name
     cases = [case for found in methods.values() for case in found]
     words = caption(scale, cases, f"{BAND} Marks along x: the first epoch at which a detector fires under DFA.")
     plots = (
@@ -264,13 +264,19 @@ def _figure(grid: _Grid, place: str, scale: Scale) -> Figure:
             "‖g_L‖ @128",
             "grad_top",
             True,
-            {short_power(floor): floor for floor in (T.g_norm_floor, PAPERS_FLOOR)},
+            {
+                f"D2 floor {short_power(T.g_norm_floor)}": T.g_norm_floor,
+                f"papers' {short_power(PAPERS_FLOOR)}": PAPERS_FLOOR,
+            },
             (D2, D2_PAPERS),
         ),
-        plot("growth (D1)", "growth", True, {"D1": T.h_norm_explosion_ratio}, (D1,)),
+        plot("growth (D1)", "growth", True, {"D1 limit": T.h_norm_explosion_ratio}, (D1,)),
         plot("test accuracy", "test_acc", False, {}, ()),
     )
-    return Figure(f"epochs_{place}", f"Detectors and accuracy over the epochs, {arch}", plots, words, columns=3)
+    firsts = {d.name: min(found, default=None) for d in (D1, D2) if (found := _alarm_epochs(dfa, d)) is not None}
+    fires = [f"{name} after epoch {epoch}" for name, epoch in firsts.items() if epoch is not None]
+    title = f"{NETWORKS[place].label}, first alarm under DFA: {listed(fires)}"
+    return Figure(f"epochs_{place}", title, plots, words, columns=3)
 
 
 def _alarm_epochs(cases: Sequence[Case], detector: Detector) -> list[int]:

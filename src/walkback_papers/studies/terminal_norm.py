@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from walkback.core.configuration import RunConfig
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.report.cells import Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import in_same_range
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import Scale
 from walkback_papers.studies.cross_architecture import by_name, runs_at
@@ -74,9 +76,7 @@ class TerminalNorm(Study):
             cases,
             _findings(found),
             tables=tables,
-            figures=[
-                _figure(found, caption(scale, cases, "One line for each seed and network, a point for each epoch."))
-            ],
+            figures=[_figure(found, caption(scale, cases, "One line for each seed and network, over the epochs."))],
         )
 
 
@@ -102,6 +102,11 @@ def _slope_cell(cases: Sequence[Case]) -> Cell:
             "NOT MEASURED", None, f"‖h_L‖ spans less than {_MIN_GROWTH:g}x over the epochs in at least one seed"
         )
     return mean_cell(found, "+.2f")
+
+
+def _mean_slope(cases: Sequence[Case]) -> float | None:
+    known = [value for case in cases if (value := slope(case)) is not None]
+    return fmean(known) if len(known) == len(cases) else None
 
 
 def _numbers(name: str, cases: Sequence[Case]) -> tuple[Cell, ...]:
@@ -183,9 +188,7 @@ def _all_below(cases: Sequence[Case], below: float) -> bool | None:
 def _figure(found: dict[str, dict[str, list[Case]]], caption_text: str) -> Figure:
     def paths(place: str) -> Plot:
         series = [
-            Series(name, *_norms_by_epoch(case), style=name, mark="both")
-            for name, cases in found[place].items()
-            for case in cases
+            Series(name, *_norms_by_epoch(case), style=name) for name, cases in found[place].items() for case in cases
         ]
         title = f"{_LABELS[place].capitalize()} the terminal norm"
         return Plot(
@@ -198,9 +201,12 @@ def _figure(found: dict[str, dict[str, list[Case]]], caption_text: str) -> Figur
             levels={"D2 floor": DiagnosticThresholds().g_norm_floor},
         )
 
-    return Figure(
-        "paths", "The reference against the stream's size, epoch by epoch", tuple(map(paths, _LABELS)), caption_text
-    )
+    with_norm, without = (_mean_slope(found[place]["DFA"]) for place in _LABELS)
+    title = "The reference ‖g_L‖ against ‖h_L‖, epoch by epoch"
+    if with_norm is not None and without is not None:
+        numbers = f"{with_norm:+.2f} with the terminal norm, {without:+.2f} without"
+        title = f"Slope of log ‖g_L‖ on log ‖h_L‖ under DFA: {numbers}"
+    return Figure("paths", title, in_same_range(list(map(paths, _LABELS))), caption_text, zoom=1.3)
 
 
 STUDY = TerminalNorm()

@@ -15,6 +15,7 @@ from walkback.judge.report import DiagnosticReport
 from walkback.judge.threshold_sweep import FIELDS, ThresholdSweep, sweep_threshold
 from walkback.report.cells import EMPTY_CELL, Cell
 from walkback.report.study_report import Figure, Finding, Plot, Series, StudyReport, Table
+from walkback_papers.plots import listed
 from walkback_papers.results import Case, Results
 from walkback_papers.scale import AUDITED_METHODS, Scale
 from walkback_papers.study import Study
@@ -237,11 +238,21 @@ def _figure(swept: Mapping[str, _Swept], caption_text: str) -> Figure:
             for e in _EDITIONS
         )
         events = ((found.by_edition["three"].default, "default"),)
-        return Plot(_NAMES[found.check], "threshold", "share walked back", series, x_log=True, events=events)
+        title = _NAMES[found.check]
+        shares = (0.0, 1.0)
+        return Plot(title, "threshold", "share walked back", series, x_log=True, events=events, y_range=shares)
 
     plots = tuple(plot(found) for field, found in swept.items() if field in DECIDING)
     details = f"Drift (c) and κ decide no verdict and are not drawn. {caption_text}"
-    return Figure("sweeps", "Verdicts against thresholds", plots, details, columns=3)
+    changed = [f"{_most_flips(found)} ({found.check})" for field, found in swept.items() if field in DECIDING]
+    cases = len(next(iter(swept.values())).by_edition["three"].verdicts)
+    title = f"Of {cases} verdicts a threshold moved tenfold either way changes {listed(changed)}"
+    return Figure("sweeps", title, plots, details, columns=3)
+
+
+def _most_flips(found: _Swept) -> int:
+    """How many verdicts change within the sweep, by the edition in which more do."""
+    return max(len(found.flips(edition, list(found.by_edition[edition].verdicts))) for edition in _EDITIONS)
 
 
 STUDY = ThresholdSensitivity()
