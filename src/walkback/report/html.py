@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from functools import cache
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from walkback.report.cards import view
 from walkback.report.sections import Card
@@ -47,3 +52,20 @@ def pages() -> Environment:
     """The template environment. It escapes everything: method names and notes may come from untrusted cards."""
     loader = PackageLoader("walkback.report")
     return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader)
+
+
+def script(name: str) -> Markup:
+    """A script of the templates, for an element `script`."""
+    return Markup((files("walkback.report") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def with_policy(page: str) -> str:
+    """The page with a policy that allows its own styles and scripts by their hashes, and no request at all."""
+    allowed = {kind: re.findall(f"<{kind}>(.*?)</{kind}>", page, re.DOTALL) for kind in ("style", "script")}
+    rules = [f"{kind}-src {' '.join(map(_source, texts)) or repr('none')}" for kind, texts in allowed.items()]
+    policy = "; ".join(["default-src 'none'", *rules, "base-uri 'none'", "form-action 'none'"])
+    return page.replace("<title>", f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>', 1)
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,181 @@
+"""What the audit page shows of each method at first sight: verdict, picture, chips, claims and their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from walkback.judge.audit_table import AuditRow
+from walkback.judge.claim import Claim
+from walkback.judge.statistics import NATS, digits_of
+from walkback.report.audit_page import picture
+from walkback.report.audit_page.member import Member
+from walkback.report.cells import size, tidy
+
+GOOD, BAD, OPEN, NONE = "good", "bad", "warn", "none"
+CLAIM_KINDS: Mapping[str, str] = {
+    "stands": GOOD, "trivial": GOOD, "walked_back": BAD, "invalid": BAD, "cannot_be_judged": BAD,
+    "not_made": NONE, "not_applicable": NONE,
+}  # fmt: skip
+"""CSS classes of claims by their outcome; every other one is open."""
+KIND_SIGNS = {GOOD: "✓", BAD: "✗", OPEN: "?", NONE: "–"}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A check or a claim in two or three words."""
+
+    id: str
+    words: str
+    value: str
+    """Its number; empty where a word is enough."""
+    kind: str
+    term: str
+    """The glossary's term."""
+    title: str
+
+    @property
+    def sign(self) -> str:
+        return KIND_SIGNS[self.kind]
+
+
+@dataclass(frozen=True)
+class ShownClaim:
+    """A claim with its reason."""
+
+    shown: str
+    reason: str
+    kind: str
+
+    @property
+    def sign(self) -> str:
+        return KIND_SIGNS[self.kind]
+
+    @staticmethod
+    def of(claim: Claim) -> ShownClaim:
+        return ShownClaim(claim.shown, tidy(claim.reason), CLAIM_KINDS.get(claim.outcome, OPEN))
+
+
+@dataclass(frozen=True)
+class ShownMethod:
+    """One method at first sight."""
+
+    member: Member
+    number: str
+    """Its accuracy or loss."""
+    accuracy: Markup
+    accuracy_texts: tuple[str, ...]
+    needed: tuple[float, int] | None
+    """The frozen baseline's mean, and the sign of better: the script draws there what the depth claim asks for."""
+    cosines: Markup
+    cosine_texts: tuple[str, ...]
+    chips: tuple[Chip, ...]
+    depth: ShownClaim
+    alignment: ShownClaim
+
+
+@dataclass(frozen=True)
+class ShownMethods:
+    """All methods, and the axes that their plots share."""
+
+    methods: tuple[ShownMethod, ...]
+    accuracy_name: str
+    accuracy_ticks: tuple[tuple[str, str], ...]
+    span: picture.Span
+    cosine_ends: tuple[float, float]
+    interval_words: str
+
+
+def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownMethods:
+    """The methods of a table in its order."""
+    marks = [picture.marks_of(row.cards[0]) for row in rows]
+    blocks = [picture.block_marks(row) for row in rows]
+    null_z = rows[0].cards[0]["thresholds"]["null_z"]
+    is_loss = rows[0].cards[0]["statistics"]["unit"] == NATS
+    span = picture.span_of(mark for each in marks for mark in each)
+    ticks = span.ticks(percent=not is_loss)
+    ends = picture.cosine_range(blocks, null_z)
+    return ShownMethods(
+        methods=tuple(
+            ShownMethod(
+                member=member,
+                number=_number(own, is_loss),
+                accuracy=picture.accuracy_plot(own, span, ticks),
+                accuracy_texts=tuple(mark.text(not is_loss) for mark in own) or ("no accuracy was given",),
+                needed=(own[1].mean, -1 if is_loss else 1) if len(own) > 1 else None,
+                cosines=picture.cosine_plot(credit, ends, null_z),
+                cosine_texts=tuple(picture.block_texts(credit, null_z)),
+                chips=tuple(chips_of(row)),
+                depth=ShownClaim.of(row.claims["depth"]),
+                alignment=ShownClaim.of(row.claims["alignment"]),
+            )
+            for member, row, own, credit in zip(members, rows, marks, blocks, strict=True)
+        ),
+        accuracy_name="test loss, nats a token (less is better)" if is_loss else "test accuracy",
+        accuracy_ticks=tuple(ticks),
+        span=span,
+        cosine_ends=ends,
+        interval_words=picture.interval_words(rows[0].cards[0]),
+    )
+
+
+def _number(marks: Sequence[picture.Mark], is_loss: bool) -> str:
+    if not marks or marks[0].lane != "own":
+        return ""
+    return f"loss {marks[0].mean:.3f}" if is_loss else f"{100 * marks[0].mean:.1f} %"
+
+
+def chips_of(row: AuditRow) -> list[Chip]:
+    """Growth, reference, depth and alignment of a method over its seeds."""
+    growth, reference = ([_check(card, name) for card in row.cards] for name in ("D1", "D2"))
+    depth, alignment = (row.claims[name] for name in ("depth", "alignment"))
+    margin = _check(row.cards[0], "D3")
+    gain = "" if margin["value"] is None else f"{margin['value']:+.{digits_of(margin['unit'])}f} {margin['unit']}"
+    return [
+        Chip("D1", "growth", _extreme(growth, max, _factor), _kind(growth), "growth (D1)", _reasons(growth)),
+        Chip("D2", "reference", _extreme(reference, min, _norm), _kind(reference), "|g_L|", _reasons(reference)),
+        Chip("depth", "depth", gain, _claim_kind(depth), "depth claim", f"depth {depth.shown}"),
+        Chip("alignment", "alignment", "", _claim_kind(alignment), "alignment claim", f"alignment {alignment.shown}"),
+    ]
+
+
+def _check(card: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next(check for check in card["checks"] if check["id"] == name)
+
+
+def _claim_kind(claim: Claim) -> str:
+    return CLAIM_KINDS.get(claim.outcome, OPEN)
+
+
+def _kind(checks: Sequence[Mapping[str, Any]]) -> str:
+    statuses = {check["status"] for check in checks}
+    return BAD if "raised" in statuses else GOOD if statuses == {"clear"} else OPEN
+
+
+def _reasons(checks: Sequence[Mapping[str, Any]]) -> str:
+    reasons = [tidy(check["reason"].partition(";")[0]) for check in checks]
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _extreme(
+    checks: Sequence[Mapping[str, Any]],
+    worst: Callable[[list[float]], float],
+    words: Callable[[float], str],
+) -> str:
+    """The worst value over seeds; a word where a seed has none."""
+    infinite = any(check["status"] == "raised" and check["value"] is None for check in checks)
+    known = [check["value"] for check in checks if check["value"] is not None]
+    if infinite:
+        return "infinite"
+    return words(worst(known)) if len(known) == len(checks) else "not measured"
+
+
+def _factor(value: float) -> str:
+    return f"{value:,.0f}×" if value >= 10 else f"{value:.1f}×"
+
+
+def _norm(value: float) -> str:
+    return size(float(f"{value:.1g}"))
