@@ -127,13 +127,14 @@ MOVE = """((places, edition) => { for (const [name, at] of Object.entries(places
   byId("edition").value = edition; byId("edition").dispatchEvent(new Event("change")); })"""
 # What the page shows: its thresholds, the sentence, and the verdict and the claims of each method.
 SHOWN = """({
-  thresholds: Object.fromEntries(Object.keys(page.thresholds).map(name => [name, Number(byId(`${name}-value`).textContent)])),
+  thresholds: Object.fromEntries(Object.keys(page.thresholds).map(name =>
+    [name, Number(byId(`${name}-value`).textContent)])),
   sentence: byId("sentence").textContent,
   pictures: [...document.querySelectorAll("li.picture")].map(x => x.querySelector(".verdict .word").textContent),
   rows: [...document.querySelectorAll("#claims tbody tr")].map(x => [x.querySelector(".verdict .word").textContent,
     ...[...x.querySelectorAll(".shown")].map(y => y.textContent)]),
-  chips: [...document.querySelectorAll("li.picture")].map(x =>
-    Object.fromEntries([...x.querySelectorAll(".chip")].map(y => [y.dataset.chip, y.querySelector(".sign").textContent]))),
+  chips: [...document.querySelectorAll("li.picture")].map(x => Object.fromEntries(
+    [...x.querySelectorAll(".chip")].map(y => [y.dataset.chip, y.querySelector(".sign").textContent]))),
   notice: !byId("changed").hidden, reset: !byId("reset").disabled })"""
 WORDS = {"walked_back": "needs walk-back", "trustworthy": "trustworthy", "inconclusive": "inconclusive"}
 SIGNS = {True: "✗", False: "✓", None: "?"}

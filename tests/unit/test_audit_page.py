@@ -46,7 +46,7 @@ def rows_of(source, anchor):
 
 def section(source, name):
     """The HTML of the section with this id."""
-    return re.search(rf'<section id="{name}">(.*?)\n</section>\n(?:<section id|</main>)', source, re.DOTALL)[1]
+    return re.search(rf'<section id="{name}">(.*?)\n</section>\n</details>', source, re.DOTALL)[1]
 
 
 def panels(source, name):
@@ -131,7 +131,7 @@ def test_all_panels_of_a_row_have_the_same_axis(source, name, row, log):
 
 
 def test_the_plotted_numbers_are_in_a_table_too(source, cards):
-    found = page_tables.read("html", section(source, "layers"))["Layer by layer"]
+    found = page_tables.read("html", section(source, "layers"))[""]
     cosines, norms = found[: len(fake_audit.MADE)], found[len(fake_audit.MADE) :]
     for (method, each), cosine_row, norm_row in zip(by_method(cards).items(), cosines, norms, strict=True):
         assert cosine_row[0] == norm_row[0] == method
@@ -258,7 +258,7 @@ def test_networks_of_different_depths_share_the_layer_axis():
     places = [{title[:7]: each.get("cx") for title, each in found.items()} for found in (first, second)]
     assert len(places[0]) == 5
     assert places[1].items() <= places[0].items()
-    table = page_tables.read("html", section(source, "layers"))["Layer by layer"]
+    table = page_tables.read("html", section(source, "layers"))[""]
     assert table[1][3:] == ["–"] * 3
 
 

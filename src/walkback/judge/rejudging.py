@@ -61,8 +61,7 @@ class StoredMargin(CardPart):
     def interval_at(self, confidence: float) -> tuple[float, float] | None:
         """The interval at this confidence: the margins that its test does not reject at 1 - `confidence`."""
         if len(self.test) == 3:
-            gained, lost, n = map(int, self.test)
-            return PairedScoreTest(gained, lost, n).interval(confidence)
+            return PairedScoreTest(*map(int, self.test)).interval(confidence)
         if self.test:
             right, n, other_right, other_n = self.test
             return UnpairedScoreTest(right, int(n), other_right, int(other_n)).interval(confidence)

@@ -7,13 +7,16 @@ import hashlib
 import re
 from functools import cache
 from importlib.resources import files
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from walkback.report.cards import view
-from walkback.report.sections import Card
+from walkback.report.picture import card_picture, plots_key
+from walkback.report.sections import CLAIM_KINDS, Card
 from walkback.report.strip import strip
+from walkback.report.terms import explained_terms, explanation, term_id
 
 SIGNS = {"trustworthy": "✓", "walked_back": "✗", "inconclusive": "?", "cannot_be_judged": "?"}
 RESULT_CLASSES = {
@@ -26,25 +29,32 @@ RESULT_CLASSES = {
 """CSS classes by the displayed result of a check."""
 
 
-def html(card: Card) -> str:
-    """The whole card as HTML."""
+def html(card: Card, audit: str = "") -> str:
+    """The whole card as HTML; `audit` is the path of the page of the audit that it belongs to."""
     shown = view(card)
     has_crosses = any(cell.value is None for x in shown.layers for cell in (x.hidden, x.grad, x.replay, x.credit))
-    return (
+    apart = ("claims", "checks", "layers", "limits")
+    page = (
         pages()
         .get_template("card.html")
         .render(
             card=shown,
-            checks=shown.section("checks"),
-            layers=shown.section("layers"),
+            **{name: shown.section(name) for name in apart},
             panels=strip(shown),
             crosses=has_crosses,
-            before=[s for name in ("blocks", "claim") for s in shown.sections if s.id == name],
-            after=[s for s in shown.sections if s.id not in ("blocks", "claim", "checks", "layers")],
+            folded=[section for section in shown.sections if section.id not in apart],
+            picture=card_picture(card),
+            key=plots_key(card),
+            audit=quote(audit),
             sign=SIGNS[shown.verdict],
             result_classes=RESULT_CLASSES,
+            claim_kinds={name: CLAIM_KINDS.get(claim["outcome"], "warn") for name, claim in card["claims"].items()},
+            terms=explained_terms(),
+            term_id=term_id,
+            explanation=explanation,
         )
     )
+    return with_policy(page)
 
 
 @cache

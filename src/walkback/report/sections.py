@@ -21,6 +21,11 @@ VERDICT_WORDS = {
     "inconclusive": "INCONCLUSIVE",
     "cannot_be_judged": "CANNOT BE JUDGED",
 }
+CLAIM_KINDS: Mapping[str, str] = {
+    "stands": "good", "trivial": "good", "walked_back": "bad", "invalid": "bad", "cannot_be_judged": "bad",
+    "not_made": "none", "not_applicable": "none",
+}  # fmt: skip
+"""CSS classes of claims by their outcome; every other one is open: `warn`."""
 CHECK_NAMES = {"D1": "growth (D1)", "direction": "drift (c)"}
 """Displayed names of checks by their id; every other check is displayed by its own name and id."""
 FROZEN_BASELINE_NAMES = {

@@ -13,12 +13,12 @@ from typing import Any
 from walkback.core.measurements import GROUP
 from walkback.judge.audit_table import AuditRow, AuditTable, is_reference
 from walkback.judge.claim import CHECKPOINT, Claim, ClaimOutcome
+from walkback.judge.depth_claim import margin_words
 from walkback.judge.editions import EDITIONS
 from walkback.judge.headline import CLAIMED
 from walkback.judge.quantities import FITTED_ERROR
 from walkback.judge.rejudging import StoredMargin
 from walkback.judge.statistics import NATS, Margin
-from walkback.judge.depth_claim import margin_words
 from walkback.report.cells import tidy
 from walkback.report.sections import Card
 

@@ -11,16 +11,12 @@ from markupsafe import Markup
 from walkback.judge.audit_table import AuditRow
 from walkback.judge.claim import Claim
 from walkback.judge.statistics import NATS, digits_of
-from walkback.report.audit_page import picture
+from walkback.report import picture
 from walkback.report.audit_page.member import Member
 from walkback.report.cells import size, tidy
+from walkback.report.sections import CLAIM_KINDS
 
 GOOD, BAD, OPEN, NONE = "good", "bad", "warn", "none"
-CLAIM_KINDS: Mapping[str, str] = {
-    "stands": GOOD, "trivial": GOOD, "walked_back": BAD, "invalid": BAD, "cannot_be_judged": BAD,
-    "not_made": NONE, "not_applicable": NONE,
-}  # fmt: skip
-"""CSS classes of claims by their outcome; every other one is open."""
 KIND_SIGNS = {GOOD: "✓", BAD: "✗", OPEN: "?", NONE: "–"}
 
 
@@ -68,8 +64,8 @@ class ShownMethod:
     """Its accuracy or loss."""
     accuracy: Markup
     accuracy_texts: tuple[str, ...]
-    needed: tuple[float, int] | None
-    """The frozen baseline's mean, and the sign of better: the script draws there what the depth claim asks for."""
+    frozen: float | None
+    """The mean of the frozen baseline that decides: the script moves what the depth claim asks for beside it."""
     cosines: Markup
     cosine_texts: tuple[str, ...]
     chips: tuple[Chip, ...]
@@ -86,13 +82,12 @@ class ShownMethods:
     accuracy_ticks: tuple[tuple[str, str], ...]
     span: picture.Span
     cosine_ends: tuple[float, float]
-    interval_words: str
 
 
 def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownMethods:
     """The methods of a table in its order."""
     marks = [picture.marks_of(row.cards[0]) for row in rows]
-    blocks = [picture.block_marks(row) for row in rows]
+    blocks = [picture.block_marks(row.cards) for row in rows]
     null_z = rows[0].cards[0]["thresholds"]["null_z"]
     is_loss = rows[0].cards[0]["statistics"]["unit"] == NATS
     span = picture.span_of(mark for each in marks for mark in each)
@@ -103,9 +98,9 @@ def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownM
             ShownMethod(
                 member=member,
                 number=_number(own, is_loss),
-                accuracy=picture.accuracy_plot(own, span, ticks),
-                accuracy_texts=tuple(mark.text(not is_loss) for mark in own) or ("no accuracy was given",),
-                needed=(own[1].mean, -1 if is_loss else 1) if len(own) > 1 else None,
+                accuracy=picture.accuracy_plot(own, span, ticks, _needed(row, own)),
+                accuracy_texts=picture.accuracy_texts(own, is_loss),
+                frozen=None if _needed(row, own) is None else own[1].mean,
                 cosines=picture.cosine_plot(credit, ends, null_z),
                 cosine_texts=tuple(picture.block_texts(credit, null_z)),
                 chips=tuple(chips_of(row)),
@@ -114,12 +109,16 @@ def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownM
             )
             for member, row, own, credit in zip(members, rows, marks, blocks, strict=True)
         ),
-        accuracy_name="test loss, nats a token (less is better)" if is_loss else "test accuracy",
+        accuracy_name=picture.accuracy_name(rows[0].cards[0]),
         accuracy_ticks=tuple(ticks),
         span=span,
         cosine_ends=ends,
-        interval_words=picture.interval_words(rows[0].cards[0]),
     )
+
+
+def _needed(row: AuditRow, marks: Sequence[picture.Mark]) -> float | None:
+    lanes = [mark.lane for mark in marks[:2]]
+    return picture.needed_value(row.cards[0], marks[1].mean) if lanes == ["own", "frozen"] else None
 
 
 def _number(marks: Sequence[picture.Mark], is_loss: bool) -> str:

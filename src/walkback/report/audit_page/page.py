@@ -8,9 +8,8 @@ from urllib.parse import quote
 from walkback.core.errors import InputError
 from walkback.core.tuning import TuningTable
 from walkback.judge.editions import PROTOCOLS
-from walkback.judge.statistics import NATS
 from walkback.judge.threshold_sweep import STRATEGIES
-from walkback.report.audit_page import epochs, grid, layers, methods, table, terms
+from walkback.report.audit_page import epochs, grid, layers, methods, table
 from walkback.report.audit_page.judging import SLIDERS, can_be_judged_again, judging_data
 from walkback.report.audit_page.member import EditionVerdict, Log, Member
 from walkback.report.audit_page.sentence import audit_sentence
@@ -18,7 +17,9 @@ from walkback.report.captions import caption_facts, place_of
 from walkback.report.cells import size
 from walkback.report.html import pages, script, with_policy
 from walkback.report.overview import Overview, overview
+from walkback.report.picture import chips_key, plots_key
 from walkback.report.sections import Card
+from walkback.report.terms import explained_terms, explanation, term_id
 from walkback.report.tuning import tuning_facts, tuning_section
 
 
@@ -57,14 +58,14 @@ def audit_page(
             place=place_of(cards, lambda text: text.partition(":")[0]),
             sentence=audit_sentence(found),
             picture=picture,
-            caption=_caption(cards[0], picture),
+            keys=(plots_key(cards[0]), chips_key(cards[0])),
             judging=again,
             sliders={name: SLIDERS[name][0] for name in again["thresholds"]} if again else {},
             editions=PROTOCOLS,
             script=script,
-            terms=terms.terms(),
-            term_id=terms.term_id,
-            explanation=terms.explanation,
+            terms=explained_terms(),
+            term_id=term_id,
+            explanation=explanation,
             shown=shown,
             columns=table.columns(shown),
             rows=table.table_rows(shown),
@@ -85,24 +86,6 @@ def audit_page(
         )
     )
     return with_policy(page)
-
-
-def _caption(card: Card, picture: methods.ShownMethods) -> str:
-    """What the picture shows, in words that need no manual."""
-    t = card["thresholds"]
-    unit = card["statistics"]["unit"]
-    line = f"{t['frozen_acc_margin_pp']:g} pp" if unit != NATS else f"{t['frozen_loss_margin_nats']:g} nats"
-    gain = f"{'accuracy' if unit != NATS else 'loss'} better than with frozen blocks"
-    return (
-        f"Bars: {picture.interval_words}. Dashed: what the depth claim asks for, {line} over the frozen blocks. "
-        f"Shaded: a block's null, ±{t['null_z']:g} standard deviations of the cosine of randomly rotated credit. "
-        "Open dots of cosines: the gradient by construction. "
-        f"Growth: the largest ratio of hidden norms from one layer to the next; fails above "
-        f"{t['h_norm_explosion_ratio']:g}. Reference: the norm of the gradient at the deepest hidden state, with which "
-        f"the credit is compared; fails under {size(t['g_norm_floor'])}. Depth: {gain}. pp: percentage points. "
-        "✓ passes or may be claimed, ✗ fails or may not, ? not decided, – not applicable. "
-        "Numbers appear under the pointer, or with the Tab key."
-    )
 
 
 def _members(shown: Overview, logs: dict[str, Log]) -> list[Member]:

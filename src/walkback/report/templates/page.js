@@ -60,7 +60,7 @@ function showThresholds(row, seed, t) {
   const { low, high, ends } = page.axes, margin = t[seed.line];
   const line = row.querySelector(".needed"), at = row.querySelector("[data-frozen]");
   if (line && at) {
-    const value = Number(at.dataset.frozen) + Number(at.dataset.better) * margin / (seed.line.endsWith("_pp") ? 100 : 1);
+    const value = Number(at.dataset.frozen) + (seed.line === "frozen_acc_margin_pp" ? margin / 100 : -margin);
     const x = `${(3 + 94 * (Math.min(Math.max(value, low), high) - low) / (high - low)).toFixed(2)}%`;
     line.setAttribute("x1", x);
     line.setAttribute("x2", x);

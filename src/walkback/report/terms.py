@@ -1,4 +1,4 @@
-"""The words that the audit page explains at its end; every use of one links there."""
+"""The words that audit pages and cards explain at their end; links lead there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def term_id(term: str) -> str:
     return "term-" + (re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-") or term)
 
 
-def terms() -> list[tuple[str, str, str]]:
+def explained_terms() -> list[tuple[str, str, str]]:
     """Anchor, term and explanation of every word."""
     return [(term_id(term), term, explain(term)) for term in TERMS]
 

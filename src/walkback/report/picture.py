@@ -1,4 +1,4 @@
-"""The picture of an audit: for each method its accuracy beside its frozen baselines, and its credit block by block.
+"""The picture of audit pages and cards: accuracy beside the frozen baselines, and the credit block by block.
 
 Horizontal positions are percentages, so that the plots are as wide as the screen gives them and dots stay round.
 """
@@ -12,9 +12,8 @@ from statistics import fmean
 import numpy as np
 from markupsafe import Markup
 
-from walkback.judge.audit_table import AuditRow
 from walkback.judge.statistics import NATS, exact_interval, mean_interval
-from walkback.report.cells import counted, tidy
+from walkback.report.cells import counted, size, tidy
 from walkback.report.sections import Card
 
 BASELINES = {"method_shell": "blocks frozen, rest by the method", "unnamed": "frozen baseline of unknown kind"}
@@ -54,9 +53,16 @@ class Mark:
     words: str
 
     def text(self, percent: bool) -> str:
-        form = (lambda value: f"{100 * value:.1f} %") if percent else (lambda value: f"{value:.3f}")
-        ends = "" if self.interval is None else f" [{form(self.interval[0])}, {form(self.interval[1])}]"
-        return f"{self.words}: {form(self.mean)}{ends}"
+        ends = (
+            ""
+            if self.interval is None
+            else f" [{_form(self.interval[0], percent)}, {_form(self.interval[1], percent)}]"
+        )
+        return f"{self.words}: {_form(self.mean, percent)}{ends}"
+
+
+def _form(value: float, percent: bool) -> str:
+    return f"{100 * value:.1f} %" if percent else f"{value:.3f}"
 
 
 def marks_of(card: Card) -> list[Mark]:
@@ -64,15 +70,12 @@ def marks_of(card: Card) -> list[Mark]:
     claim, confidence = card["claim"], card["statistics"]["confidence"]
     source = claim.get("losses")
     own, frozen = (source["headline"], source["frozen"]) if source else (claim["headline_acc"], claim["frozen"])
-    given = {"own": (own, "loss" if source else "accuracy")}
-    given |= {"frozen": (frozen[name], words) for name, words in BASELINES.items() if frozen.get(name)}
-    if frozen.get("bp_shell"):
-        given["bp frozen"] = (frozen["bp_shell"], "blocks frozen, rest by backprop")
+    given = [("own", own, "loss" if source else "accuracy")]
+    given += [("frozen", frozen[name], words) for name, words in BASELINES.items() if frozen.get(name)]
+    given += [("bp frozen", frozen["bp_shell"], "blocks frozen, rest by backprop")] if frozen.get("bp_shell") else []
     size = None if source else claim.get("test_samples")
     return [
-        Mark(lane, fmean(values), _interval(values, size, confidence), words)
-        for lane, (values, words) in given.items()
-        if values
+        Mark(lane, fmean(values), _interval(values, size, confidence), words) for lane, values, words in given if values
     ]
 
 
@@ -90,8 +93,9 @@ def span_of(marks: Iterable[Mark]) -> Span:
     return Span(min(means) - 0.08 * width, max(means) + 0.08 * width)
 
 
-def accuracy_plot(marks: Sequence[Mark], span: Span, ticks: Sequence[tuple[str, str]]) -> Markup:
-    """The marks of one method: a dot, and an open dot and a diamond for its two frozen baselines."""
+def accuracy_plot(marks: Sequence[Mark], span: Span, ticks: Sequence[tuple[str, str]], needed: float | None) -> Markup:
+    """The marks of one method: a dot, and an open dot and a diamond for its two frozen baselines; a dashed line at
+    `needed`."""
     parts = [_line(x, 0, x, HEIGHT, "grid") for x, _ in ticks]
     for mark in marks:
         y = _LANES[mark.lane]
@@ -100,9 +104,8 @@ def accuracy_plot(marks: Sequence[Mark], span: Span, ticks: Sequence[tuple[str, 
         parts.append(_shape(span.x(mark.mean), y, mark.lane))
     if not marks:
         parts.append(_words("no accuracy given"))
-    elif len(marks) > 1:
-        # The script places it: what the depth claim asks for.
-        parts.append(_line(span.x(marks[1].mean), 0, span.x(marks[1].mean), HEIGHT, "needed"))
+    if needed is not None:
+        parts.append(_line(span.x(needed), 0, span.x(needed), HEIGHT, "needed"))
     return _svg(parts)
 
 
@@ -137,9 +140,9 @@ class BlockMark:
         return f"block {self.index}: {fmean(self.values):+.3f}{ends}{null}"
 
 
-def block_marks(row: AuditRow) -> list[BlockMark]:
+def block_marks(cards: Sequence[Card]) -> list[BlockMark]:
     """The cosine of the credit that trains each block with the gradient at its output; empty if it was not measured."""
-    blocks = [card.get("blocks") or [] for card in row.cards]
+    blocks = [card.get("blocks") or [] for card in cards]
     found = []
     for same in zip(*blocks, strict=False):
         values = tuple(block["used_cos"]["value"] for block in same if block["used_cos"]["status"] == "ok")
@@ -202,6 +205,79 @@ def interval_words(card: Card) -> str:
     if claim.get("test_samples") and card["statistics"]["unit"] != NATS:
         return f"{level} intervals over {claim['test_samples']} test samples"
     return "one seed, no interval"
+
+
+def plots_key(card: Card) -> str:
+    """What the plots show, in words that need no manual."""
+    t, is_loss = card["thresholds"], card["statistics"]["unit"] == NATS
+    line = (
+        f"{t['frozen_loss_margin_nats']:g} nats" if is_loss else f"{t['frozen_acc_margin_pp']:g} percentage points (pp)"
+    )
+    return (
+        f"Bars: {interval_words(card)}. Dashed: what the depth claim asks for, {line} over the frozen blocks. "
+        f"Shaded: a block's null, ±{t['null_z']:g} standard deviations (sd) of the cosine of its training signal "
+        "(credit) when that is rotated at random. Open dots of cosines: the gradient by construction. "
+        "Numbers appear under the pointer, or with the Tab key."
+    )
+
+
+def chips_key(card: Card) -> str:
+    """What the checks and claims beside the plots are about."""
+    t = card["thresholds"]
+    gain = "loss" if card["statistics"]["unit"] == NATS else "accuracy"
+    return (
+        f"Growth: the largest ratio of hidden norms from one layer to the next; fails above "
+        f"{t['h_norm_explosion_ratio']:g}. Reference: the norm of the gradient at the deepest hidden state, with which "
+        f"the credit is compared; fails under {size(t['g_norm_floor'])}. Depth: {gain} better than with frozen blocks. "
+        "✓ passes or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
+    )
+
+
+@dataclass(frozen=True)
+class CardPicture:
+    """The two plots of one card."""
+
+    accuracy_name: str
+    ticks: tuple[tuple[str, str], ...]
+    accuracy: Markup
+    accuracy_texts: tuple[str, ...]
+    cosines: Markup
+    cosine_texts: tuple[str, ...]
+
+
+def card_picture(card: Card) -> CardPicture | None:
+    """The plots of one card; None if it has neither accuracies nor cosines."""
+    marks, blocks = marks_of(card), block_marks([card])
+    if not marks and not blocks:
+        return None
+    is_loss, null_z, span = card["statistics"]["unit"] == NATS, card["thresholds"]["null_z"], span_of(marks)
+    ticks = span.ticks(percent=not is_loss) if marks else []
+    needed = needed_value(card, marks[1].mean) if [mark.lane for mark in marks[:2]] == ["own", "frozen"] else None
+    return CardPicture(
+        accuracy_name=accuracy_name(card),
+        ticks=tuple(ticks),
+        accuracy=accuracy_plot(marks, span, ticks, needed),
+        accuracy_texts=accuracy_texts(marks, is_loss),
+        cosines=cosine_plot(blocks, cosine_range([blocks], null_z), null_z),
+        cosine_texts=tuple(block_texts(blocks, null_z)),
+    )
+
+
+def accuracy_name(card: Card) -> str:
+    is_loss = card["statistics"]["unit"] == NATS
+    return "test loss, nats a token (less is better)" if is_loss else "test accuracy"
+
+
+def accuracy_texts(marks: Sequence[Mark], is_loss: bool) -> tuple[str, ...]:
+    return tuple(mark.text(not is_loss) for mark in marks) or ("no accuracy was given",)
+
+
+def needed_value(card: Card, frozen: float) -> float:
+    """The accuracy or loss that the depth claim asks for, beside this one of the frozen baseline."""
+    t = card["thresholds"]
+    if card["statistics"]["unit"] == NATS:
+        return frozen - float(t["frozen_loss_margin_nats"])
+    return frozen + float(t["frozen_acc_margin_pp"]) / 100
 
 
 def _svg(parts: Iterable[Markup]) -> Markup:
