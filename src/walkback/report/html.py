@@ -19,6 +19,7 @@ from walkback.report.strip import strip
 from walkback.report.terms import explained_terms, explanation, term_id
 
 SIGNS = {"trustworthy": "✓", "walked_back": "✗", "inconclusive": "?", "cannot_be_judged": "?"}
+VERDICT_CLASSES = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn", "cannot_be_judged": "warn"}
 RESULT_CLASSES = {
     "passes": "good",
     "fails": "bad",

@@ -130,6 +130,10 @@ class BlockMark:
     """The standard deviation of its null, of the seed where it is widest."""
     seeds: int
 
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.values) if self.values else None
+
     def text(self, null_z: float) -> str:
         if not self.values:
             return f"block {self.index}: NOT MEASURED"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from walkback.judge.blocks import BLOCK_COLUMNS
+from walkback.judge.editions import Outcome
 from walkback.judge.flag import RESULT_WORDS
 from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text
 
@@ -21,6 +22,13 @@ VERDICT_WORDS = {
     "inconclusive": "INCONCLUSIVE",
     "cannot_be_judged": "CANNOT BE JUDGED",
 }
+VERDICT_PHRASES: Mapping[Outcome, tuple[str, str]] = {
+    "walked_back": ("needs walk-back", "need walk-back"),
+    "cannot_be_judged": ("cannot be judged", "cannot be judged"),
+    "inconclusive": ("is inconclusive", "are inconclusive"),
+    "trustworthy": ("is trustworthy", "are trustworthy"),
+}
+"""Verdicts after a count of one and of several, worst first."""
 CLAIM_KINDS: Mapping[str, str] = {
     "stands": "good", "trivial": "good", "walked_back": "bad", "invalid": "bad", "cannot_be_judged": "bad",
     "not_made": "none", "not_applicable": "none",

@@ -6,14 +6,9 @@ from collections.abc import Sequence
 
 from walkback.judge.audit_table import AuditTable
 from walkback.judge.editions import CLAIMS_EDITION, Outcome
+from walkback.report.sections import VERDICT_PHRASES
 
 _OPEN_DEPTH = "Whether {} this network’s depth is not decided"
-_EDITION_WORDS: dict[Outcome, tuple[str, str]] = {
-    "walked_back": ("needs walk-back", "need walk-back"),
-    "cannot_be_judged": ("cannot be judged", "cannot be judged"),
-    "inconclusive": ("is inconclusive", "are inconclusive"),
-    "trustworthy": ("is trustworthy", "are trustworthy"),
-}
 
 
 def audit_sentence(table: AuditTable) -> str:
@@ -47,7 +42,11 @@ def _depth_sentence(outcomes: Sequence[str]) -> str:
 
 
 def _by_edition(name: str, outcomes: Sequence[Outcome]) -> str:
-    counts = {outcome: outcomes.count(outcome) for outcome in _EDITION_WORDS if outcome in outcomes}
-    parts = [f"{count} {_EDITION_WORDS[outcome][count > 1]}" for outcome, count in counts.items()]
     what = "the method" if len(outcomes) == 1 else f"{len(outcomes)} methods"
-    return f"By the rule of edition {name}, of {what}: {', '.join(parts)}."
+    return f"By the rule of edition {name}, of {what}: {counted_verdicts(outcomes)}."
+
+
+def counted_verdicts(outcomes: Sequence[Outcome]) -> str:
+    """`2 need walk-back, 1 is trustworthy`."""
+    counts = {outcome: list(outcomes).count(outcome) for outcome in VERDICT_PHRASES if outcome in outcomes}
+    return ", ".join(f"{count} {VERDICT_PHRASES[outcome][count > 1]}" for outcome, count in counts.items())
