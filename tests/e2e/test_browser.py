@@ -352,8 +352,8 @@ ACCESS = """(() => {
   for (const landmark of ["header", "main", "footer"]) if (all(landmark).length !== 1) faults.push(landmark);
   if (!document.documentElement.lang || !document.title) faults.push("lang or title");
   const text = id => (document.getElementById(id) || {}).textContent || "";
-  const name = x => x.getAttribute("aria-label") || (x.getAttribute("aria-labelledby") || "").split(" ").map(text).join("")
-    || (x.labels && [...x.labels].map(y => y.textContent).join("")) || x.textContent;
+  const labels = x => (x.getAttribute("aria-labelledby") || "").split(" ").map(text).join("");
+  const name = x => x.getAttribute("aria-label") || labels(x) || (x.labels && [...x.labels].map(y => y.textContent).join("")) || x.textContent;
   for (const x of all("a, button, input, select, summary, [tabindex], [role=img]"))
     if (!name(x).trim()) faults.push(`no name: ${x.outerHTML.slice(0, 80)}`);
   for (const x of all("svg")) if (!x.closest("[aria-hidden=true]") && !x.closest("[role=img]")) faults.push("svg");
