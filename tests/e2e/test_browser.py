@@ -353,7 +353,8 @@ ACCESS = """(() => {
   if (!document.documentElement.lang || !document.title) faults.push("lang or title");
   const text = id => (document.getElementById(id) || {}).textContent || "";
   const labels = x => (x.getAttribute("aria-labelledby") || "").split(" ").map(text).join("");
-  const name = x => x.getAttribute("aria-label") || labels(x) || (x.labels && [...x.labels].map(y => y.textContent).join("")) || x.textContent;
+  const name = x => x.getAttribute("aria-label") || labels(x) ||
+    (x.labels && [...x.labels].map(y => y.textContent).join("")) || x.textContent;
   for (const x of all("a, button, input, select, summary, [tabindex], [role=img]"))
     if (!name(x).trim()) faults.push(`no name: ${x.outerHTML.slice(0, 80)}`);
   for (const x of all("svg")) if (!x.closest("[aria-hidden=true]") && !x.closest("[role=img]")) faults.push("svg");

@@ -135,6 +135,8 @@ SHOWN = """({
     ...[...x.querySelectorAll(".shown")].map(y => y.textContent)]),
   chips: [...document.querySelectorAll("li.picture")].map(x => Object.fromEntries(
     [...x.querySelectorAll(".chip")].map(y => [y.dataset.chip, y.querySelector(".sign").textContent]))),
+  fails: [...document.querySelectorAll("#claims .fails")].map(x =>
+    [...x.querySelectorAll("[data-check]")].filter(y => y.checkVisibility()).map(y => y.dataset.check)),
   notice: !byId("changed").hidden, reset: !byId("reset").disabled })"""
 WORDS = {"walked_back": "needs walk-back", "trustworthy": "trustworthy", "inconclusive": "inconclusive"}
 SIGNS = {True: "✗", False: "✓", None: "?"}
@@ -186,7 +188,8 @@ def test_moved_thresholds_give_the_verdicts_of_rejudge(chromium, tmp_path, name)
         ]
         assert shown["rows"] == expected, about
         assert shown["sentence"] == audit_sentence(table), about
-        for row, chips in zip(table.rows, shown["chips"], strict=True):
+        for row, chips, fails in zip(table.rows, shown["chips"], shown["fails"], strict=True):
+            assert fails == [check for check in ("D1", "D2") if chips[check] == "✗"], about
             seeds = [report for report in judged if report.method_name == row.method]
             for check in ("D1", "D2"):
                 assert chips[check] == SIGNS[flag_of([report.flags[check] for report in seeds])], about

@@ -211,30 +211,35 @@ def interval_words(card: Card) -> str:
     return "one seed, no interval"
 
 
-def plots_key(card: Card) -> str:
+def plots_key(card: Card) -> Markup:
     """What the plots show, in words that need no manual."""
-    t, is_loss = card["thresholds"], card["statistics"]["unit"] == NATS
-    line = (
-        f"{t['frozen_loss_margin_nats']:g} nats" if is_loss else f"{t['frozen_acc_margin_pp']:g} percentage points (pp)"
-    )
-    return (
-        f"Bars: {interval_words(card)}. Dashed: what the depth claim asks for, {line} over the frozen blocks. "
-        f"Shaded: a block's null, ±{t['null_z']:g} standard deviations (sd) of the cosine of its training signal "
+    is_loss = card["statistics"]["unit"] == NATS
+    unit = "nats" if is_loss else "percentage points (pp)"
+    line = _threshold(card, "frozen_loss_margin_nats" if is_loss else "frozen_acc_margin_pp")
+    return Markup(
+        "Bars: {}. Dashed: what the depth claim asks for, {} {} over the frozen blocks. "
+        "Shaded: a block’s null, ±{} standard deviations (sd) of the cosine of its training signal "
         "(credit) when that is rotated at random. Open dots of cosines: the gradient by construction. "
         "Numbers appear under the pointer, or with the Tab key."
-    )
+    ).format(interval_words(card), line, unit, _threshold(card, "null_z"))
 
 
-def chips_key(card: Card) -> str:
+def chips_key(card: Card) -> Markup:
     """What the checks and claims beside the plots are about."""
-    t = card["thresholds"]
-    gain = "loss" if card["statistics"]["unit"] == NATS else "accuracy"
-    return (
-        f"Growth: the largest ratio of hidden norms from one layer to the next; fails above "
-        f"{t['h_norm_explosion_ratio']:g}. Reference: the norm of the gradient at the deepest hidden state, with which "
-        f"the credit is compared; fails under {size(t['g_norm_floor'])}. Depth: {gain} better than with frozen blocks. "
-        "✓ passes or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
+    return Markup(
+        "Growth: the largest ratio of hidden norms from one layer to the next; fails above {}. Reference: the norm of "
+        "the gradient at the deepest hidden state, with which the credit is compared; fails under {}. Depth: {} better "
+        "than with frozen blocks. ✓ passes or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
+    ).format(
+        _threshold(card, "h_norm_explosion_ratio"),
+        _threshold(card, "g_norm_floor"),
+        "loss" if card["statistics"]["unit"] == NATS else "accuracy",
     )
+
+
+def _threshold(card: Card, name: str) -> Markup:
+    """A threshold in a text; the audit page's script replaces it when it is moved."""
+    return Markup('<span data-threshold="{}">{}</span>').format(name, size(card["thresholds"][name]))
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ class Chip:
     term: str
     """The glossary's term."""
     title: str
+    threshold: str = ""
+    """Of a check: the name of its threshold, the value of that, and on which side of it the check fails."""
+    limit: str = ""
+    side: str = ""
 
     @property
     def sign(self) -> str:
@@ -134,8 +138,28 @@ def chips_of(row: AuditRow) -> list[Chip]:
     margin = _check(row.cards[0], "D3")
     gain = "" if margin["value"] is None else f"{margin['value']:+.{digits_of(margin['unit'])}f} {margin['unit']}"
     return [
-        Chip("D1", "growth", _extreme(growth, max, _factor), _kind(growth), "growth (D1)", _reasons(growth)),
-        Chip("D2", "reference", _extreme(reference, min, _norm), _kind(reference), "|g_L|", _reasons(reference)),
+        Chip(
+            "D1",
+            "growth",
+            _extreme(growth, max, _factor),
+            _kind(growth),
+            "growth (D1)",
+            _reasons(growth),
+            "h_norm_explosion_ratio",
+            size(growth[0]["threshold"]),
+            "above",
+        ),
+        Chip(
+            "D2",
+            "reference",
+            _extreme(reference, min, _norm),
+            _kind(reference),
+            "|g_L|",
+            _reasons(reference),
+            "g_norm_floor",
+            size(reference[0]["threshold"]),
+            "under",
+        ),
         Chip("depth", "depth", gain, _claim_kind(depth), "depth claim", f"depth {depth.shown}"),
         Chip("alignment", "alignment", "", _claim_kind(alignment), "alignment claim", f"alignment {alignment.shown}"),
     ]

@@ -91,6 +91,8 @@ function show(methods, edition, t, isStored) {
       setKind(chip, kinds[chip.dataset.chip], KIND_SIGNS[kinds[chip.dataset.chip]]);
     showClaim(claims.querySelector(".depth"), depth);
     showClaim(claims.querySelector(".alignment"), alignment);
+    for (const line of claims.querySelectorAll("[data-check]")) line.hidden = !fails(line.dataset.check);
+    claims.querySelector(".nothing").hidden = fails("D1") || fails("D2");
     showThresholds(picture, page.rows[at].seeds[0], t);
   });
 }
@@ -106,6 +108,8 @@ function start() {
       byId(`${name}-value`).textContent = short(t[name]);
       input.setAttribute("aria-valuetext", short(t[name]));
     }
+    for (const text of document.querySelectorAll("[data-threshold]"))
+      text.textContent = short(t[text.dataset.threshold]);
     const changed = Object.keys(t).filter(name => t[name] !== page.thresholds[name]);
     const notes = changed.map(name => `${inputs[name].dataset.words} ${short(t[name])}, stored ${
       short(page.thresholds[name])}`);
