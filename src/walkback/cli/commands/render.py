@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.report.formats import render
 
     indexed = [given for given in args.cards if _has_index(given)]
+    pages = {given: index_path(given) for given in indexed if "html" in args.format and not args.out}
     paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given, empty=given in indexed)))
     forms = list(dict.fromkeys(args.format))
     if args.stdout and (len(paths) != 1 or len(forms) != 1 or args.out):
@@ -65,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
         kept = [form for form in forms if form != "json" or where.resolve() != folder.resolve()]
         for path in write_overview(table, folder, where, kept, names if args.out else None):
             print(path)
-    if "html" in forms and not args.out:
-        for folder in indexed:
-            print(write_index(folder))
+    for folder, target in pages.items():
+        write_index(folder, target)
+        print(target)
     return EXIT_DONE
 
 
@@ -81,19 +82,26 @@ def _has_index(folder: Path) -> bool:
     return any(any(folder.glob(f"*/{name}")) for name in (CARD, f"{OVERVIEW}.json", "index.html"))
 
 
-def write_index(folder: Path) -> Path:
-    """Write the index of a folder of runs, audits or studies from what is stored there."""
-    from walkback.auditing.audit_files import OVERVIEW, read_overview
-    from walkback.core.files import write_atomic
-    from walkback.judge.card import read_card
-    from walkback.report.index_page import GENERATOR, INDEX, entries_of_audit, entry_of_card, index_page
-    from walkback.report.save import CARD
+def index_path(folder: Path) -> Path:
+    """Where the index of a folder is written; a page that something else wrote is not replaced."""
+    from walkback.report.index_page import GENERATOR, INDEX
 
     target = folder / INDEX
     if target.is_file() and GENERATOR not in target.read_text(encoding="utf-8", errors="replace"):
         raise InputError(
             f"{target} was not written by `walkback render` and is not replaced. Move it away, or name the cards."
         )
+    return target
+
+
+def write_index(folder: Path, target: Path) -> None:
+    """Write the index of a folder of runs, audits or studies from what is stored there."""
+    from walkback.auditing.audit_files import OVERVIEW, read_overview
+    from walkback.core.files import write_atomic
+    from walkback.judge.card import read_card
+    from walkback.report.index_page import entries_of_audit, entry_of_card, index_page
+    from walkback.report.save import CARD
+
     shown = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
     entries = [
         entry_of_card(read_card(path / CARD), f"{path.name}/report.html") for path in shown if (path / CARD).is_file()
@@ -102,7 +110,6 @@ def write_index(folder: Path) -> Path:
         entries += entries_of_audit(read_overview(path), f"{path.name}/{OVERVIEW}.html")
     others = [(path.name, f"{path.name}/index.html") for path in shown if (path / "index.html").is_file()]
     write_atomic(target, index_page(folder.resolve().name, entries, others).encode())
-    return target
 
 
 def find_cards(given: Path, empty: bool = False) -> list[Path]:
