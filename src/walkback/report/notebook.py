@@ -93,11 +93,11 @@ def audit_figure(table: AuditTable) -> Figure:
         if any(lane in found for found in marks)
     )
     first = table.rows[0].cards[0]
-    names = tuple(row.method for row in table.rows)
-    plots = [Plot("Do the trained blocks help?", "", accuracy_name(first), accuracies, ticks=names)]
+    names = _short_names([row.method for row in table.rows])
+    plots = [Plot("Do the trained blocks help?", "", accuracy_name(first), accuracies, ticks=tuple(names))]
     credits = [
-        Series(row.method, [mark.index for mark in found], [mark.mean for mark in found], mark="both")
-        for row in table.rows
+        Series(name, [mark.index for mark in found], [mark.mean for mark in found], mark="both")
+        for name, row in zip(names, table.rows, strict=True)
         if (found := block_marks(row.cards))
     ]
     if credits:
@@ -110,6 +110,15 @@ def plot_audit(table: AuditTable) -> Any:
     return canvas_of(audit_figure(table))
 
 
+def _short_names(methods: Sequence[str]) -> list[str]:
+    """Names of methods that are short enough for an axis; the text has them in full. Those that become alike are
+    numbered."""
+    cut = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name in methods]
+    return [f"{name}{cut[:at].count(name) + 1}" if cut.count(name) > 1 else name for at, name in enumerate(cut)]
+
+
+_NAME = 10
+"""The longest name of a method along an axis, in letters."""
 _LANES = {"own": "trained", "frozen": "blocks frozen", "bp frozen": "blocks frozen, rest by backprop"}
 
 

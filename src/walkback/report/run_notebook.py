@@ -10,25 +10,31 @@ from walkback.report.notebook import drawn_html, fragment
 from walkback.report.study_report import Figure, Plot, Series
 
 _CURVES = (
-    ("Training loss", ("loss",), False),
-    ("Test accuracy", ("test_acc", "train_acc"), False),
-    ("Growth (D1)", ("growth",), True),
-    ("Deepest reference gradient @128 (D2)", ("grad_top",), True),
+    ("Training loss", "loss", {"loss": "training"}),
+    ("Accuracy", "accuracy", {"test_acc": "test", "train_acc": "training"}),
+    ("Growth (D1)", "largest |h_l+1| / |h_l|", {"growth": "growth"}),
+    ("Deepest reference gradient (D2)", "|g_L| @128", {"grad_top": "|g_L|"}),
 )
-"""Title, keys of the log and whether the axis is logarithmic."""
+"""Title, name of the axis, and the labels of the keys of the log."""
+_DECADE = 10
+"""Values that span more than this factor get a logarithmic axis."""
 
 
 def run_figure(name: str, log: Sequence[Mapping[str, Any]]) -> Figure:
     """The logged curves of a run by epoch; quantities that were not logged are left out."""
     epochs = [row["epoch"] for row in log]
     plots = []
-    for title, keys, is_log in _CURVES:
-        found = [key for key in keys if any(row.get(key) is not None for row in log)]
+    for title, axis, labels in _CURVES:
+        curves = {label: [row.get(key) for row in log] for key, label in labels.items()}
         series = tuple(
-            Series(key.replace("_", " "), epochs, [row.get(key) for row in log], mark="both") for key in found
+            Series(label, epochs, values, mark="both")
+            for label, values in curves.items()
+            if any(value is not None for value in values)
         )
         if series:
-            plots.append(Plot(title, "epoch", title.lower(), series, y_log=is_log))
+            known = [value for values in curves.values() for value in values if value is not None]
+            is_log = min(known) > 0 and max(known) > _DECADE * min(known)
+            plots.append(Plot(title, "epoch", axis, series, y_log=is_log))
     return Figure("run", name, tuple(plots), "", columns=2)
 
 
