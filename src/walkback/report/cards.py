@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from walkback.judge.card import read_card
 from walkback.report import sections as make
-from walkback.report.cells import accuracies
+from walkback.report.cells import accuracies, size
 from walkback.report.sections import VERDICT_WORDS, Card, LayerView, Section
 
 
@@ -74,7 +74,7 @@ def view(card: Card) -> View:
         ),
         version=card["walkback"],
         floor=floor,
-        floor_text=f"{floor:g}",
+        floor_text=size(floor),
         band_text=f"{card['thresholds']['null_z']:g}",
         layers=layers,
         sections=tuple(section for section in sections if section.rows),
