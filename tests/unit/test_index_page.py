@@ -97,6 +97,7 @@ def test_a_folder_of_audits_and_studies_lists_their_methods_and_pages(tmp_path, 
     assert GENERATOR in index.read_text()
     verdicts = {row[1]: row[0] for row in rows_of(index)}
     assert verdicts == {row.method: WORDS[row.rulings["claims"].outcome] for row in table.rows}
+    assert all("first audit" in row[3] for row in rows_of(index))
     assert 'href="first%20audit/audit.html"' in index.read_text()
     assert 'href="a%20study/index.html"' in index.read_text()
     # An audit has its own page and gets no index.

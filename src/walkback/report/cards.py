@@ -98,7 +98,8 @@ def _explanation(card: Card) -> str:
 
 def _named(claim: Card) -> str:
     """A claim and what walks it back."""
-    detail = claim["name"] if claim["outcome"] == "walked_back" else claim["shown"]
+    details = {"walked_back": claim["name"], "inconclusive": ""}
+    detail = details.get(claim["outcome"], claim["shown"])
     return f"{claim['question']} ({detail})" if detail else str(claim["question"])
 
 

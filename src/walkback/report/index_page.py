@@ -54,20 +54,21 @@ def entry_of_card(card: Card, link: str) -> IndexEntry:
     return _entry(card, card["verdict"], EMPTY_CELL if seed is None else str(seed), link)
 
 
-def entries_of_audit(table: AuditTable, link: str) -> list[IndexEntry]:
-    """A row for each method of an audit."""
+def entries_of_audit(table: AuditTable, name: str, link: str) -> list[IndexEntry]:
+    """A row for each method of the audit in the folder `name`."""
     return [
         _entry(
             row.cards[0],
             row.rulings[table.protocol].outcome,
             ", ".join(str(card["claim"]["seed"]) for card in row.cards if card["claim"]["seed"] is not None),
             link,
+            f", audit {name}",
         )
         for row in table.rows
     ]
 
 
-def _entry(card: Card, outcome: Outcome, seeds: str, link: str) -> IndexEntry:
+def _entry(card: Card, outcome: Outcome, seeds: str, link: str, where: str = "") -> IndexEntry:
     claim, statistics = card["claim"], card["statistics"]
     accuracies, losses = claim["headline_acc"], claim.get("losses")
     accuracy = f"{100 * fmean(accuracies):.1f} %" if accuracies else "not given"
@@ -76,7 +77,7 @@ def _entry(card: Card, outcome: Outcome, seeds: str, link: str) -> IndexEntry:
     form = f"+.{digits_of(statistics['unit'])}f"
     ends = f" {interval(statistics['interval'], form)}" if statistics["interval"] else ""
     margin = "" if statistics["mean"] is None else f"{statistics['mean']:{form}} {statistics['unit']}{ends}"
-    place = f"{claim['arch'].partition(':')[0]} on {claim['data'].partition(':')[0]}"
+    place = f"{claim['arch'].partition(':')[0]} on {claim['data'].partition(':')[0]}{where}"
     return IndexEntry(outcome, claim["method"], seeds, place, accuracy, margin or "not given", quote(link))
 
 

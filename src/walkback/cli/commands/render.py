@@ -107,7 +107,7 @@ def write_index(folder: Path, target: Path) -> None:
         entry_of_card(read_card(path / CARD), f"{path.name}/report.html") for path in shown if (path / CARD).is_file()
     ]
     for path in (path for path in shown if (path / f"{OVERVIEW}.json").is_file()):
-        entries += entries_of_audit(read_overview(path), f"{path.name}/{OVERVIEW}.html")
+        entries += entries_of_audit(read_overview(path), path.name, f"{path.name}/{OVERVIEW}.html")
     others = [(path.name, f"{path.name}/index.html") for path in shown if (path / "index.html").is_file()]
     write_atomic(target, index_page(folder.resolve().name, entries, others).encode())
 
