@@ -16,7 +16,7 @@ from walkback.report.audit_page.sentence import audit_sentence
 from walkback.report.cells import tidy
 from walkback.report.figures import canvas_of, draw
 from walkback.report.html import SIGNS, pages
-from walkback.report.picture import Mark, accuracy_name, block_marks, marks_of
+from walkback.report.picture import AccuracyMark, accuracy_name, block_marks, marks_of
 from walkback.report.sections import VERDICT_WORDS
 from walkback.report.study_report import Figure, Plot, Series
 from walkback.report.verdict_lines import claims_text, facts_of, reasons_of
@@ -122,7 +122,7 @@ _NAME = 10
 _LANES = {"own": "trained", "frozen": "blocks frozen", "bp frozen": "blocks frozen, rest by backprop"}
 
 
-def _end(mark: Mark | None, side: int) -> float | None:
+def _end(mark: AccuracyMark | None, side: int) -> float | None:
     """One end of an interval; the mean where there is none."""
     return None if mark is None else mark.mean if mark.interval is None else mark.interval[side]
 

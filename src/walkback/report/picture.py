@@ -44,7 +44,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Mark:
+class AccuracyMark:
     """A mean over seeds with its interval, where there is one."""
 
     lane: str
@@ -65,7 +65,7 @@ def _form(value: float, percent: bool) -> str:
     return f"{100 * value:.1f} %" if percent else f"{value:.3f}"
 
 
-def marks_of(card: Card) -> list[Mark]:
+def marks_of(card: Card) -> list[AccuracyMark]:
     """Accuracy (or loss) of a method and of its frozen baselines; every seed's card has all seeds."""
     claim, confidence = card["claim"], card["statistics"]["confidence"]
     source = claim.get("losses")
@@ -75,7 +75,9 @@ def marks_of(card: Card) -> list[Mark]:
     given += [("bp frozen", frozen["bp_shell"], "blocks frozen, rest by backprop")] if frozen.get("bp_shell") else []
     size = None if source else claim.get("test_samples")
     return [
-        Mark(lane, fmean(values), _interval(values, size, confidence), words) for lane, values, words in given if values
+        AccuracyMark(lane, fmean(values), _interval(values, size, confidence), words)
+        for lane, values, words in given
+        if values
     ]
 
 
@@ -86,14 +88,16 @@ def _interval(values: Sequence[float], samples: int | None, confidence: float) -
     return None if samples is None else exact_interval(round(values[0] * samples), samples, confidence)
 
 
-def span_of(marks: Iterable[Mark]) -> Span:
+def span_of(marks: Iterable[AccuracyMark]) -> Span:
     """A range around all means; of longer intervals only a part is shown."""
     means = [mark.mean for mark in marks] or [0.0, 1.0]
     width = max(max(means) - min(means), 0.02)
     return Span(min(means) - 0.08 * width, max(means) + 0.08 * width)
 
 
-def accuracy_plot(marks: Sequence[Mark], span: Span, ticks: Sequence[tuple[str, str]], needed: float | None) -> Markup:
+def accuracy_plot(
+    marks: Sequence[AccuracyMark], span: Span, ticks: Sequence[tuple[str, str]], needed: float | None
+) -> Markup:
     """The marks of one method: a dot, and an open dot and a diamond for its two frozen baselines; a dashed line at
     `needed`."""
     parts = [_line(x, 0, x, HEIGHT, "grid") for x, _ in ticks]
@@ -277,7 +281,7 @@ def accuracy_name(card: Card) -> str:
     return "test loss, nats a token (less is better)" if is_loss else "test accuracy"
 
 
-def accuracy_texts(marks: Sequence[Mark], is_loss: bool) -> tuple[str, ...]:
+def accuracy_texts(marks: Sequence[AccuracyMark], is_loss: bool) -> tuple[str, ...]:
     return tuple(mark.text(not is_loss) for mark in marks) or ("no accuracy was given",)
 
 

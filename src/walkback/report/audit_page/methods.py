@@ -120,12 +120,12 @@ def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownM
     )
 
 
-def _needed(row: AuditRow, marks: Sequence[picture.Mark]) -> float | None:
+def _needed(row: AuditRow, marks: Sequence[picture.AccuracyMark]) -> float | None:
     lanes = [mark.lane for mark in marks[:2]]
     return picture.needed_value(row.cards[0], marks[1].mean) if lanes == ["own", "frozen"] else None
 
 
-def _number(marks: Sequence[picture.Mark], is_loss: bool) -> str:
+def _number(marks: Sequence[picture.AccuracyMark], is_loss: bool) -> str:
     if not marks or marks[0].lane != "own":
         return ""
     return f"loss {marks[0].mean:.3f}" if is_loss else f"{100 * marks[0].mean:.1f} %"
