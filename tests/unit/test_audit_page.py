@@ -14,6 +14,7 @@ import pytest
 from fake_measurements import ALL
 
 from walkback.judge.audit_table import worst_outcome
+from walkback.judge.card import seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.judge.threshold_sweep import STRATEGIES, strategies
@@ -272,3 +273,14 @@ def test_a_gradient_of_zero_and_a_long_training_are_drawn():
     assert len(next(each for each in svg.iter() if each.get("class") == "curve").get("points").split()) == 200
     ticks = [each.text for each in svg.iter() if each.text and re.fullmatch(r"\d+", each.text)]
     assert ticks == ["1", "50", "100", "150", "200"]
+
+
+def test_cards_without_the_numbers_for_judging_again_have_no_sliders(cards, source):
+    older = [seal({key: card[key] for key in card if key not in ("rejudging", "blocks", "hash")}) for card in cards]
+    page = audit_page(older, "Audit")
+    assert "<input" in source
+    assert "<input" not in page
+    assert "walkback diagnose" in page
+    # The cosines of older cards are by layer.
+    assert "measured by layer only" in page
+    assert "measured by layer only" not in source

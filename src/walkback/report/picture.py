@@ -172,7 +172,15 @@ def cosine_range(rows: Iterable[Sequence[BlockMark]], null_z: float) -> tuple[fl
     return min([-0.1, *values, *(-band for band in bands)]), max([0.2, *values, *bands])
 
 
-def cosine_plot(marks: Sequence[BlockMark], ends: tuple[float, float], null_z: float) -> Markup:
+def without_blocks(cards: Sequence[Card]) -> str:
+    """What is said in place of cosines by block; cards of older versions have them by layer."""
+    layers = [layer for card in cards for layer in card["layers"]]
+    return "measured by layer only" if any(layer["credit"] for layer in layers) else "no credit measured"
+
+
+def cosine_plot(
+    marks: Sequence[BlockMark], ends: tuple[float, float], null_z: float, instead: str = "no credit measured"
+) -> Markup:
     """A dot for each block, with a line from the lowest to the highest seed, over the shaded null."""
     low, high = ends
 
@@ -195,12 +203,13 @@ def cosine_plot(marks: Sequence[BlockMark], ends: tuple[float, float], null_z: f
             dot = Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>')
             parts.append(dot.format(kind, x, y(fmean(mark.values)), radius))
     if not marks:
-        parts = [_words("no credit measured")]
+        parts = [_words(instead)]
     return _svg(parts)
 
 
-def block_texts(marks: Sequence[BlockMark], null_z: float) -> list[str]:
-    return [tidy(mark.text(null_z)) for mark in marks] or ["No credit was measured."]
+def block_texts(marks: Sequence[BlockMark], null_z: float, instead: str = "no credit measured") -> list[str]:
+    """The numbers of the plot."""
+    return [tidy(mark.text(null_z)) for mark in marks] or [instead]
 
 
 def interval_words(card: Card) -> str:
@@ -215,8 +224,9 @@ def interval_words(card: Card) -> str:
     return "one seed, no interval"
 
 
-def plots_key(card: Card) -> Markup:
-    """What the plots show, in words that need no manual."""
+def plots_key(*cards: Card) -> Markup:
+    """What the plots of these cards show, in words that need no manual; all were judged alike."""
+    card = cards[0]
     is_loss = card["statistics"]["unit"] == NATS
     unit = "nats" if is_loss else "percentage points (pp)"
     line = _threshold(card, "frozen_loss_margin_nats" if is_loss else "frozen_acc_margin_pp")
@@ -225,7 +235,7 @@ def plots_key(card: Card) -> Markup:
         "Shaded: a block’s null, ±{} standard deviations (sd) of the cosine of its training signal "
         "(credit) when that is rotated at random. Open dots of cosines: the gradient by construction. "
         "Numbers appear under the pointer, or with the Tab key."
-    ).format(interval_words(card), line, unit, _threshold(card, "null_z"))
+    ).format(" or ".join(dict.fromkeys(map(interval_words, cards))), line, unit, _threshold(card, "null_z"))
 
 
 def chips_key(card: Card) -> Markup:
@@ -271,8 +281,8 @@ def card_picture(card: Card) -> CardPicture | None:
         ticks=tuple(ticks),
         accuracy=accuracy_plot(marks, span, ticks, needed),
         accuracy_texts=accuracy_texts(marks, is_loss),
-        cosines=cosine_plot(blocks, cosine_range([blocks], null_z), null_z),
-        cosine_texts=tuple(block_texts(blocks, null_z)),
+        cosines=cosine_plot(blocks, cosine_range([blocks], null_z), null_z, without_blocks([card])),
+        cosine_texts=tuple(block_texts(blocks, null_z, without_blocks([card]))),
     )
 
 

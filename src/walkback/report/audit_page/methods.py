@@ -73,6 +73,8 @@ class ShownMethod:
     cosines: Markup
     cosine_texts: tuple[str, ...]
     chips: tuple[Chip, ...]
+    checks: tuple[Chip, ...]
+    """The checks that the editions use, with their thresholds."""
     depth: ShownClaim
     alignment: ShownClaim
 
@@ -105,9 +107,10 @@ def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownM
                 accuracy=picture.accuracy_plot(own, span, ticks, _needed(row, own)),
                 accuracy_texts=picture.accuracy_texts(own, is_loss),
                 frozen=None if _needed(row, own) is None else own[1].mean,
-                cosines=picture.cosine_plot(credit, ends, null_z),
-                cosine_texts=tuple(picture.block_texts(credit, null_z)),
+                cosines=picture.cosine_plot(credit, ends, null_z, picture.without_blocks(row.cards)),
+                cosine_texts=tuple(picture.block_texts(credit, null_z, picture.without_blocks(row.cards))),
                 chips=tuple(chips_of(row)),
+                checks=tuple(checks_of(row)),
                 depth=ShownClaim.of(row.claims["depth"]),
                 alignment=ShownClaim.of(row.claims["alignment"]),
             )
@@ -131,38 +134,38 @@ def _number(marks: Sequence[picture.AccuracyMark], is_loss: bool) -> str:
     return f"loss {marks[0].mean:.3f}" if is_loss else f"{100 * marks[0].mean:.1f} %"
 
 
+def checks_of(row: AuditRow) -> list[Chip]:
+    """Growth, reference and depth utility of a method over its seeds."""
+    growth, reference, utility = ([_check(card, name) for card in row.cards] for name in ("D1", "D2", "D3"))
+    is_loss = utility[0]["unit"] == NATS
+    line = "frozen_loss_margin_nats" if is_loss else "frozen_acc_margin_pp"
+    return [
+        _check_chip(growth, "growth", _extreme(growth, max, _factor), "growth (D1)", "h_norm_explosion_ratio"),
+        _check_chip(reference, "reference", _extreme(reference, min, _norm), "|g_L|", "g_norm_floor"),
+        _check_chip(utility, "depth utility", _gain(utility[0]), "depth utility (D3)", line),
+    ]
+
+
+def _check_chip(checks: Sequence[Mapping[str, Any]], words: str, value: str, term: str, threshold: str) -> Chip:
+    side = "above" if checks[0]["side"] == "above" else "under"
+    limit = "" if checks[0]["threshold"] is None else size(checks[0]["threshold"])
+    return Chip(checks[0]["id"], words, value, _kind(checks), term, _reasons(checks), threshold, limit, side)
+
+
 def chips_of(row: AuditRow) -> list[Chip]:
     """Growth, reference, depth and alignment of a method over its seeds."""
-    growth, reference = ([_check(card, name) for card in row.cards] for name in ("D1", "D2"))
     depth, alignment = (row.claims[name] for name in ("depth", "alignment"))
-    margin = _check(row.cards[0], "D3")
-    gain = "" if margin["value"] is None else f"{margin['value']:+.{digits_of(margin['unit'])}f} {margin['unit']}"
+    gain = _gain(_check(row.cards[0], "D3"))
     return [
-        Chip(
-            "D1",
-            "growth",
-            _extreme(growth, max, _factor),
-            _kind(growth),
-            "growth (D1)",
-            _reasons(growth),
-            "h_norm_explosion_ratio",
-            size(growth[0]["threshold"]),
-            "above",
-        ),
-        Chip(
-            "D2",
-            "reference",
-            _extreme(reference, min, _norm),
-            _kind(reference),
-            "|g_L|",
-            _reasons(reference),
-            "g_norm_floor",
-            size(reference[0]["threshold"]),
-            "under",
-        ),
+        *checks_of(row)[:2],
         Chip("depth", "depth", gain, _claim_kind(depth), "depth claim", f"depth {depth.shown}"),
         Chip("alignment", "alignment", "", _claim_kind(alignment), "alignment claim", f"alignment {alignment.shown}"),
     ]
+
+
+def _gain(check: Mapping[str, Any]) -> str:
+    value, unit = check["value"], check["unit"]
+    return "" if value is None else f"{value:+.{digits_of(unit)}f} {unit}"
 
 
 def _check(card: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from walkback.core.errors import InputError
 from walkback.core.tuning import TuningTable
+from walkback.judge.checklist import TODO
 from walkback.judge.editions import PROTOCOLS
 from walkback.judge.threshold_sweep import STRATEGIES
 from walkback.report.audit_page import epochs, grid, layers, methods, table
@@ -55,10 +56,10 @@ def audit_page(
         .get_template("audit.html")
         .render(
             title=title,
-            place=place_of(cards, lambda text: text.partition(":")[0]),
+            place="" if cards[0]["claim"]["arch"] == TODO else place_of(cards, lambda text: text.partition(":")[0]),
             sentence=audit_sentence(found),
             picture=picture,
-            keys=(plots_key(cards[0]), chips_key(cards[0])),
+            keys=(plots_key(*cards), chips_key(cards[0])),
             judging=again,
             sliders={name: SLIDERS[name][0] for name in again["thresholds"]} if again else {},
             editions=PROTOCOLS,

@@ -92,7 +92,7 @@ function show(methods, edition, t, isStored) {
     showClaim(claims.querySelector(".depth"), depth);
     showClaim(claims.querySelector(".alignment"), alignment);
     for (const line of claims.querySelectorAll("[data-check]")) line.hidden = !fails(line.dataset.check);
-    claims.querySelector(".nothing").hidden = fails("D1") || fails("D2");
+    claims.querySelector(".nothing").hidden = ["D1", "D2", "D3"].some(fails);
     showThresholds(picture, page.rows[at].seeds[0], t);
   });
 }
