@@ -12,11 +12,12 @@ from walkback.core.errors import InputError
 from walkback.judge.audit_table import AuditTable
 from walkback.judge.editions import Outcome
 from walkback.judge.number import Number
+from walkback.report.accuracy_plot import AccuracyMark, accuracy_name, marks_of
 from walkback.report.audit_page.sentence import audit_sentence
 from walkback.report.cells import tidy
+from walkback.report.cosine_plot import block_marks
 from walkback.report.figures import canvas_of, draw
 from walkback.report.html import SIGNS, pages
-from walkback.report.picture import AccuracyMark, accuracy_name, block_marks, marks_of
 from walkback.report.sections import VERDICT_WORDS
 from walkback.report.study_report import Figure, Plot, Series
 from walkback.report.verdict_lines import claims_text, facts_of, reasons_of

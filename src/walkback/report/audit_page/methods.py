@@ -11,7 +11,7 @@ from markupsafe import Markup
 from walkback.judge.audit_table import AuditRow
 from walkback.judge.claim import Claim
 from walkback.judge.statistics import NATS, digits_of
-from walkback.report import picture
+from walkback.report import accuracy_plot, cosine_plot
 from walkback.report.audit_page.member import Member
 from walkback.report.cells import size, tidy
 from walkback.report.sections import CLAIM_KINDS
@@ -86,29 +86,29 @@ class ShownMethods:
     methods: tuple[ShownMethod, ...]
     accuracy_name: str
     accuracy_ticks: tuple[tuple[str, str], ...]
-    span: picture.Span
+    span: accuracy_plot.Span
     cosine_ends: tuple[float, float]
 
 
 def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownMethods:
     """The methods of a table in its order."""
-    marks = [picture.marks_of(row.cards[0]) for row in rows]
-    blocks = [picture.block_marks(row.cards) for row in rows]
+    marks = [accuracy_plot.marks_of(row.cards[0]) for row in rows]
+    blocks = [cosine_plot.block_marks(row.cards) for row in rows]
     null_z = rows[0].cards[0]["thresholds"]["null_z"]
     is_loss = rows[0].cards[0]["statistics"]["unit"] == NATS
-    span = picture.span_of(mark for each in marks for mark in each)
+    span = accuracy_plot.span_of(mark for each in marks for mark in each)
     ticks = span.ticks(percent=not is_loss)
-    ends = picture.cosine_range(blocks, null_z)
+    ends = cosine_plot.cosine_range(blocks, null_z)
     return ShownMethods(
         methods=tuple(
             ShownMethod(
                 member=member,
                 number=_number(own, is_loss),
-                accuracy=picture.accuracy_plot(own, span, ticks, _needed(row, own)),
-                accuracy_texts=picture.accuracy_texts(own, is_loss),
+                accuracy=accuracy_plot.accuracy_plot(own, span, ticks, _needed(row, own)),
+                accuracy_texts=accuracy_plot.accuracy_texts(own, is_loss),
                 frozen=None if _needed(row, own) is None else own[1].mean,
-                cosines=picture.cosine_plot(credit, ends, null_z, picture.without_blocks(row.cards)),
-                cosine_texts=tuple(picture.block_texts(credit, null_z, picture.without_blocks(row.cards))),
+                cosines=cosine_plot.cosine_plot(credit, ends, null_z, cosine_plot.without_blocks(row.cards)),
+                cosine_texts=tuple(cosine_plot.block_texts(credit, null_z, cosine_plot.without_blocks(row.cards))),
                 chips=tuple(chips_of(row)),
                 checks=tuple(checks_of(row)),
                 depth=ShownClaim.of(row.claims["depth"]),
@@ -116,19 +116,19 @@ def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownM
             )
             for member, row, own, credit in zip(members, rows, marks, blocks, strict=True)
         ),
-        accuracy_name=picture.accuracy_name(rows[0].cards[0]),
+        accuracy_name=accuracy_plot.accuracy_name(rows[0].cards[0]),
         accuracy_ticks=tuple(ticks),
         span=span,
         cosine_ends=ends,
     )
 
 
-def _needed(row: AuditRow, marks: Sequence[picture.AccuracyMark]) -> float | None:
+def _needed(row: AuditRow, marks: Sequence[accuracy_plot.AccuracyMark]) -> float | None:
     lanes = [mark.lane for mark in marks[:2]]
-    return picture.needed_value(row.cards[0], marks[1].mean) if lanes == ["own", "frozen"] else None
+    return accuracy_plot.needed_value(row.cards[0], marks[1].mean) if lanes == ["own", "frozen"] else None
 
 
-def _number(marks: Sequence[picture.AccuracyMark], is_loss: bool) -> str:
+def _number(marks: Sequence[accuracy_plot.AccuracyMark], is_loss: bool) -> str:
     if not marks or marks[0].lane != "own":
         return ""
     return f"loss {marks[0].mean:.3f}" if is_loss else f"{100 * marks[0].mean:.1f} %"
