@@ -31,13 +31,14 @@ class BlockMark:
     def mean(self) -> float | None:
         return fmean(self.values) if self.values else None
 
-    def text(self, null_z: float) -> str:
+    @property
+    def text(self) -> str:
         if not self.values:
             return f"block {self.index}: NOT MEASURED"
         if self.exact:
             return f"block {self.index}: {fmean(self.values):+.3f}, the gradient by construction"
         ends = f" ({min(self.values):+.3f} to {max(self.values):+.3f})" if len(self.values) > 1 else ""
-        null = "" if self.null is None else f", null ±{null_z * self.null:.3f}"
+        null = "" if self.null is None else f", null sd {self.null:.3f}"
         return f"block {self.index}: {fmean(self.values):+.3f}{ends}{null}"
 
 
@@ -100,6 +101,6 @@ def cosine_plot(
     return wide_svg(parts)
 
 
-def block_texts(marks: Sequence[BlockMark], null_z: float, instead: str = "no credit measured") -> list[str]:
+def block_texts(marks: Sequence[BlockMark], instead: str = "no credit measured") -> list[str]:
     """The numbers of the plot."""
-    return [tidy(mark.text(null_z)) for mark in marks] or [instead]
+    return [tidy(mark.text) for mark in marks] or [instead]

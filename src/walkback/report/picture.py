@@ -79,5 +79,5 @@ def card_picture(card: Card) -> CardPicture | None:
         accuracy=accuracy_plot(marks, span, ticks, needed),
         accuracy_texts=accuracy_texts(marks, is_loss),
         cosines=cosine_plot(blocks, cosine_range([blocks], null_z), null_z, without_blocks([card])),
-        cosine_texts=tuple(block_texts(blocks, null_z, without_blocks([card]))),
+        cosine_texts=tuple(block_texts(blocks, without_blocks([card]))),
     )

@@ -108,7 +108,7 @@ def shown_methods(members: Sequence[Member], rows: Sequence[AuditRow]) -> ShownM
                 accuracy_texts=accuracy_plot.accuracy_texts(own, is_loss),
                 frozen=None if _needed(row, own) is None else own[1].mean,
                 cosines=cosine_plot.cosine_plot(credit, ends, null_z, cosine_plot.without_blocks(row.cards)),
-                cosine_texts=tuple(cosine_plot.block_texts(credit, null_z, cosine_plot.without_blocks(row.cards))),
+                cosine_texts=tuple(cosine_plot.block_texts(credit, cosine_plot.without_blocks(row.cards))),
                 chips=tuple(chips_of(row)),
                 checks=tuple(checks_of(row)),
                 depth=ShownClaim.of(row.claims["depth"]),
