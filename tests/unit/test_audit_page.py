@@ -14,6 +14,7 @@ import pytest
 from fake_measurements import ALL
 
 from walkback.judge.audit_table import worst_outcome
+from walkback.judge.card import seal
 from walkback.judge.evidence import Evidence
 from walkback.judge.report import judge
 from walkback.judge.threshold_sweep import STRATEGIES, strategies
@@ -46,7 +47,7 @@ def rows_of(source, anchor):
 
 def section(source, name):
     """The HTML of the section with this id."""
-    return re.search(rf'<section id="{name}">(.*?)\n</section>\n(?:<section id|</main>)', source, re.DOTALL)[1]
+    return re.search(rf'<section id="{name}">(.*?)\n</section>\n</details>', source, re.DOTALL)[1]
 
 
 def panels(source, name):
@@ -131,7 +132,7 @@ def test_all_panels_of_a_row_have_the_same_axis(source, name, row, log):
 
 
 def test_the_plotted_numbers_are_in_a_table_too(source, cards):
-    found = page_tables.read("html", section(source, "layers"))["Layer by layer"]
+    found = page_tables.read("html", section(source, "layers"))[""]
     cosines, norms = found[: len(fake_audit.MADE)], found[len(fake_audit.MADE) :]
     for (method, each), cosine_row, norm_row in zip(by_method(cards).items(), cosines, norms, strict=True):
         assert cosine_row[0] == norm_row[0] == method
@@ -258,7 +259,7 @@ def test_networks_of_different_depths_share_the_layer_axis():
     places = [{title[:7]: each.get("cx") for title, each in found.items()} for found in (first, second)]
     assert len(places[0]) == 5
     assert places[1].items() <= places[0].items()
-    table = page_tables.read("html", section(source, "layers"))["Layer by layer"]
+    table = page_tables.read("html", section(source, "layers"))[""]
     assert table[1][3:] == ["–"] * 3
 
 
@@ -272,3 +273,14 @@ def test_a_gradient_of_zero_and_a_long_training_are_drawn():
     assert len(next(each for each in svg.iter() if each.get("class") == "curve").get("points").split()) == 200
     ticks = [each.text for each in svg.iter() if each.text and re.fullmatch(r"\d+", each.text)]
     assert ticks == ["1", "50", "100", "150", "200"]
+
+
+def test_cards_without_the_numbers_for_judging_again_have_no_sliders(cards, source):
+    older = [seal({key: card[key] for key in card if key not in ("rejudging", "blocks", "hash")}) for card in cards]
+    page = audit_page(older, "Audit")
+    assert "<input" in source
+    assert "<input" not in page
+    assert "walkback diagnose" in page
+    # The cosines of older cards are by layer.
+    assert "measured by layer only" in page
+    assert "measured by layer only" not in source

@@ -91,7 +91,7 @@ def test_every_damaged_place_is_refused_by_name_and_as_jsonschema_would():
             continue
         damages = [edited(card, path, lambda place, key: place.__setitem__(key, {"nonsense": 1}))]
         optional = (
-            path == ("blocks",)
+            path in (("blocks",), ("rejudging",))
             or (path[0] == "blocks" and path[-1] in Block.JSON_OPTIONAL)
             or path[:-1] == ("claim", "frozen")
             or (path[:-1] == ("thresholds",) and path[-1] not in DiagnosticThresholds.JSON_REQUIRED)

@@ -11,11 +11,14 @@ import fake_audit
 import pytest
 from fake_measurements import ALL
 
+import walkback
 from walkback.auditing.audit import Audit
 from walkback.core.errors import InputError
 from walkback.judge.audit_table import make_audit_table
 from walkback.judge.report import judge
+from walkback.report.audit_page.sentence import audit_sentence
 from walkback.report.notebook import layer_rows, method_rows
+from walkback.runs.store import Run
 
 
 class Texts(HTMLParser):
@@ -79,10 +82,62 @@ def test_an_audit_shows_every_method_with_its_reasons(audit):
     )
 
 
+def test_an_audit_has_a_picture_and_a_sentence(audit):
+    shown = parsed(audit._repr_html_())
+    assert shown.tags.count("svg") == 1
+    assert audit_sentence(audit.table) in " ".join(shown.texts)
+    accuracies, cosines = audit.plot().axes[:2]
+    # Three marks for each method that has accuracies: its own and those of both frozen baselines.
+    assert [list(line.get_ydata()) for line in accuracies.lines[:1]] == [[0.615, 0.615, 0.305, 0.615, 0.615, 0.615]]
+    assert len(cosines.lines) == sum(any(card.get("blocks") for card in row.cards) for row in audit.table.rows)
+    assert audit.to_dict() == audit.table.to_json()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of three epochs, written by hand."""
+    (tmp_path / "a run").mkdir()
+    record = {"method": "<b>fa", "seed": 3, "status": "done", "result": {"test_acc": 0.51, "epochs": 3}}
+    found = Run(tmp_path / "a run", record)
+    for epoch in (1, 2, 3):
+        found.append_log({"epoch": epoch, "loss": 1 / epoch, "test_acc": 0.2 * epoch, "growth": 1.5, "hidden": [1, 2]})
+    return found
+
+
+def test_a_run_shows_its_curves_and_is_one_line(run, monkeypatch):
+    assert repr(run) == "<Run a run: <b>fa, seed 3, done, test acc 0.510>"
+    shown = parsed(run._repr_html_())
+    assert shown.tags.count("svg") == 1
+    assert "test acc 0.510" in " ".join(shown.texts)
+    assert "&lt;b&gt;fa" in run._repr_html_()
+    loss, accuracy, growth = run.plot().axes[:3]
+    assert list(loss.lines[0].get_ydata()) == [1, 1 / 2, 1 / 3]
+    assert list(accuracy.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.6])
+    assert list(growth.lines[0].get_ydata()) == [1.5] * 3
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: rows))
+    assert run.to_frame()[2] == {"epoch": 3, "loss": 1 / 3, "test_acc": pytest.approx(0.6), "growth": 1.5}
+    assert run.to_dict() == run.record
+
+
+def test_a_run_without_a_log_has_no_picture(tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "train.jsonl").write_text("")
+    record = {"method": "fa", "seed": 3, "status": "unfinished", "result": None}
+    assert "svg" not in parsed(Run(tmp_path / "new", record)._repr_html_()).tags
+
+
+def test_only_public_names_are_listed():
+    assert set(dir(walkback)) - {"__version__"} == {name for name in dir(walkback) if name[0] != "_"}
+    assert {"diagnose", "audit", "Run"} <= set(dir(walkback))
+    assert not {"Any", "TYPE_CHECKING", "core", "api"} & set(dir(walkback))
+
+
 def test_an_unfinished_audit_says_so():
     unfinished = Audit(Path("out"), (SimpleNamespace(status="unfinished"),), None)
     assert "1 of 1" in unfinished._repr_html_()
     assert "unfinished" in repr(unfinished)
+    with pytest.raises(InputError, match="1 of 1"):
+        unfinished.plot()
 
 
 def test_the_picture_has_the_numbers_of_the_report():

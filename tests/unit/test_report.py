@@ -29,6 +29,7 @@ from walkback.report.audit_page.page import audit_page
 from walkback.report.cards import view
 from walkback.report.cells import tidy
 from walkback.report.formats import FORMATS, PAGES, render
+from walkback.report.html import html
 from walkback.report.overview import OVERVIEW_NUMBERS, overview_latex, overview_markdown, overview_text
 
 SEEDS = Evidence.of([0.61, 0.62, 0.60], {"method_shell": [0.35, 0.35, 0.34], "bp_shell": 0.42}, [0.6, 0.6, 0.6])
@@ -64,7 +65,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "br", "wbr"):
+        if tag not in ("meta", "br", "wbr", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -138,8 +139,8 @@ def test_the_shown_strings_are_the_cards_numbers():
     card = card_of("fresh")
     shown = view(card)
     for check, row in zip(card["checks"], shown.section("checks").rows, strict=True):
-        assert row[1] == f"{check['value']:.3g} {check['unit']}".strip()
-        assert row[3].endswith(f" {check['threshold']:g}")
+        assert row[1] == tidy(f"{check['value']:.3g} {check['unit']}".strip())
+        assert row[3].endswith(tidy(f" {check['threshold']:g}"))
         assert row[4] == RESULT_WORDS.get(check["shown"], check["shown"])
         assert row[6].startswith(str(check["n"]))
     for layer, row in zip(card["layers"], shown.section("layers").rows, strict=True):
@@ -236,7 +237,7 @@ def test_the_numbers_read_back_from_a_page_are_the_cards_numbers(tmp_path, form,
         for text, value in zip(ends, statistics["interval"], strict=True):
             agrees(text, value, places=2)
     given = card["claim"]["headline_acc"]
-    shown = dict(rows["The claim"])["accuracy"]
+    shown = dict(rows["What was audited"])["accuracy"]
     assert shown == "not given" or [float(text) for text in shown.split(", ")] == [round(x, 3) for x in given]
     assert (shown == "not given") == (not given)
     if form == "tex":
@@ -278,7 +279,7 @@ def test_failing_checks_and_differing_editions_are_shown_with_the_verdict():
         text = render(card, form)
         assert "D2 fails" in text
         assert re.search(r"Edition four .*NEEDS WALK-BACK", text)
-        assert "alignment walked back" in text
+        assert re.search(r"alignment[^\n]*walked back", text)
 
 
 @pytest.mark.parametrize("case", ALL)
@@ -289,21 +290,39 @@ def test_the_page_is_self_contained_and_small(case):
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "use", "image"}
     for _, attributes in page.elements:
-        assert not attributes.keys() & {"src", "href", "srcset", "action", "style", "onload", "onclick"}
+        assert not attributes.keys() & {"src", "srcset", "action", "style", "onload", "onclick"}
+        assert attributes.get("href", "#").startswith("#")
     assert not re.search(r"https?://|@import|url\(|javascript:", source)
-    assert [tag for tag, _ in page.elements].count("svg") == 4
+    assert [tag == "svg" and attributes.get("role") == "img" for tag, attributes in page.elements].count(True) == 4
     assert source.index('class="verdict') < source.index("<section")
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_no_reason_is_said_twice(case):
+    """The reasons of D2 and of the claims stand once on a card's page, beside what they are about."""
+    card = card_of(case)
+    text = Page(render(card, "html")).text
+    claims = card["claims"].values()
+    for reason in {card["checks"][1]["reason"], *(claim["reason"] for claim in claims)}:
+        assert text.count(normal(tidy(reason))) == max(1, sum(reason == claim["reason"] for claim in claims)), reason
+
+
+def test_a_card_links_to_its_audit():
+    card = card_of()
+    assert ("a", "../au%26dit.html") in [
+        (tag, at.get("href")) for tag, at in Page(html(card, "../au&dit.html")).elements
+    ]
 
 
 def test_the_page_of_a_deep_network_is_small():
     card = judge(healthy(blocks=48, cosines=[0.1] * 49, growth=1.02), SEEDS, method_name="deep").to_json()
-    assert len(render(card, "html").encode()) < 80_000
+    assert len(render(card, "html").encode()) < 95_000
 
 
 def test_the_layer_strip_has_the_floor_the_null_and_the_values():
     source = render(card_of("exploded"), "html")
     assert 'class="floor"' in source
-    assert "floor 1e-07" in source
+    assert "floor 1e-7" in source
     assert 'class="null"' in source
     assert ">layer 0: +0.400</text>" in source
     assert 'class="cross"' not in source
@@ -406,7 +425,7 @@ class TestOverview:
         cards = self.cards()
         found = {
             "md": page_tables.read("md", overview_markdown(cards))["Overview"],
-            "html": page_tables.read("html", audit_page(cards, "All"))[""],
+            "html": page_tables.read("html", audit_page(cards, "All"))["Every number of each method"],
         }
         tex = page_tables.read("tex", overview_latex(cards))
         parts = zip(*(tex[part] for part in ("Accuracy", "Margins", "Measurements", "Verdicts")), strict=True)
@@ -484,14 +503,20 @@ class TestOverview:
         source = audit_page(cards, NASTY, links)
         page = Page(source)
         assert NASTY in page.text
-        assert [found["href"] for tag, found in page.elements if tag == "a"] == [
+        outer = [found["href"] for tag, found in page.elements if tag == "a" and found["href"][0] != "#"]
+        # Each card is linked from the table of claims and from that of all numbers.
+        assert outer == 2 * [
             "a/report.html", "b%3D1%2Cc/report.html", "javascript%3Aalert%281%29", "e%23f%3Fg.html",
         ]  # fmt: skip
         assert not {tag for tag, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "base", "form"}
         assert not re.search(r"https?://|@import|url\(", source)
         heads = [found for tag, found in page.elements if tag == "th" and "data-kind" in found]
         assert len(heads) == len(OVERVIEW_NUMBERS) + 6
-        assert "<a" not in audit_page(cards, "All")
+        anchors = {found["id"] for _, found in page.elements if "id" in found}
+        inner = {found["href"][1:] for tag, found in page.elements if tag == "a" and found["href"][0] == "#"}
+        assert len(inner) > 8
+        assert inner <= anchors
+        assert not re.search('href="[^#]', audit_page(cards, "All"))
 
     def test_both_margins_are_paired_by_seed_and_only_the_deciding_one_is_judged(self):
         given, shells = [0.36, 0.35, 0.37], {"method_shell": [0.30, 0.31, 0.30], "bp_shell": [0.35, 0.35, 0.35]}

@@ -17,7 +17,7 @@ from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.editions import Outcome
 from walkback.judge.options import JudgeOptions
 from walkback.report.formats import PAGES
-from walkback.report.notebook import audit_html, data_frame, method_rows
+from walkback.report.notebook import audit_html, data_frame, method_rows, plot_audit
 from walkback.report.overview import overview_text
 from walkback.report.tuning import tuning_text
 from walkback.report.verdict_lines import MARKS, verdict_lines
@@ -63,6 +63,16 @@ class Audit:
 
     def _repr_html_(self) -> str:
         return f"<p>{self._unfinished}</p>" if self.table is None else audit_html(self.table, str(self.page))
+
+    def plot(self) -> Any:
+        """Accuracies beside the frozen baselines, and credit cosines, as a matplotlib figure."""
+        if self.table is None:
+            raise InputError(f"There is nothing to plot: {self._unfinished} Continue the audit with resume=True.")
+        return plot_audit(self.table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What audit.json holds; without rows while a run is unfinished."""
+        return {"rows": []} if self.table is None else self.table.to_json()
 
     def to_frame(self) -> Any:
         """One row for each method as a pandas data frame; empty while a run is unfinished."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from walkback.core.tuning import TuningTable, setting_digest
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.card import read_card
 from walkback.report.audit_page.page import audit_page
+from walkback.report.html import html
 from walkback.report.overview import overview_latex, overview_markdown
 from walkback.report.tuning import tuning_latex, tuning_markdown
 from walkback.runs import store
@@ -44,9 +46,14 @@ def write_overview(
     }
     # Everything is rendered before anything is written.
     texts = {folder / f"{OVERVIEW}.{form}": make[form]() for form in forms}
+    if "html" in forms:
+        pages = {folder / target: card for card, target in zip(cards, targets, strict=True) if target}
+        # The cards' pages are written again, with links to this audit.
+        back = {page: os.path.relpath(folder / f"{OVERVIEW}.html", page.parent) for page in pages if page.is_file()}
+        texts |= {page: html(pages[page], Path(link).as_posix()) for page, link in back.items()}
     for path, text in texts.items():
         write_atomic(path, text.encode())
-    return list(texts)
+    return [folder / f"{OVERVIEW}.{form}" for form in forms]
 
 
 def overview_json(found: AuditTable, tuning: Sequence[TuningTable]) -> dict[str, Any]:

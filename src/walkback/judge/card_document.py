@@ -16,6 +16,7 @@ from walkback.judge.card_schema import AuditCard, CardClaim, CardMeasured, CardS
 from walkback.judge.checklist import TODO, checklist
 from walkback.judge.evidence import NULLS, UNNAMED
 from walkback.judge.layers import Layer
+from walkback.judge.rejudging import rejudging_of
 from walkback.judge.report import DiagnosticReport
 from walkback.judge.statistics import NATS
 
@@ -41,6 +42,7 @@ def document(report: DiagnosticReport) -> dict[str, Any]:
         aggregates=report.quantities.aggregates,
         statistics=_statistics(report),
         thresholds=report.thresholds,
+        rejudging=rejudging_of(report),
         provenance=jsonable(context.get("provenance") or {}),
         limits=tuple(limits(report)),
         checklist=checklist(report.measurements, report.quantities, report.evidence, report.margin, context),

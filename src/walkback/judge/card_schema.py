@@ -23,6 +23,7 @@ from walkback.judge.failure_modes import Mode, Step
 from walkback.judge.flag import Flag
 from walkback.judge.layers import Layer
 from walkback.judge.number import Number
+from walkback.judge.rejudging import Rejudging
 from walkback.judge.thresholds import DiagnosticThresholds
 
 CARD_FORMAT: Final = 2
@@ -133,20 +134,20 @@ class AuditCard(CardPart):
     rerun: tuple[str, ...]
     claimed: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()
+    rejudging: Rejudging | None = None
     format: Literal[1, 2] = CARD_FORMAT
 
     JSON_KEYS = (
         "format", "walkback", "verdict", "sentence", "protocol", "verdicts", "claim", "checks", "claims", "claimed",
-        "chain", "modes", "measured", "layers", "blocks", "aggregates", "statistics", "thresholds", "provenance",
-        "limits", "checklist", "rerun",
+        "chain", "modes", "measured", "layers", "blocks", "aggregates", "statistics", "thresholds", "rejudging",
+        "provenance", "limits", "checklist", "rerun",
     )  # fmt: skip
-    JSON_OPTIONAL = ("blocks",)
-    JSON_LATER = ("claimed",)
+    JSON_OPTIONAL = ("blocks", "rejudging")
+    JSON_LATER = ("claimed", "rejudging")
 
     def to_json(self) -> dict[str, Any]:
-        """Without `blocks` where nothing about them was measured, as in cards of older versions."""
-        found = super().to_json()
-        return found if self.blocks else {key: value for key, value in found.items() if key != "blocks"}
+        """Without the optional keys where they hold nothing, as in cards of older versions."""
+        return {key: value for key, value in super().to_json().items() if value or key not in self.JSON_OPTIONAL}
 
 
 @cache

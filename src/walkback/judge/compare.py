@@ -21,8 +21,9 @@ from walkback.judge.card import CORE_CHECKS
 from walkback.judge.card_schema import schema
 from walkback.judge.thresholds import DiagnosticThresholds
 
-IGNORED = ("format", "walkback", "provenance", "rerun", "hash", "claim.notes")
-"""Keys that say where and by whom a card was made, not what was measured."""
+IGNORED = ("format", "walkback", "provenance", "rerun", "hash", "claim.notes", "rejudging")
+"""Keys that say where and by whom a card was made, not what was measured; and what only repeats other keys under other
+thresholds."""
 
 
 @dataclass(frozen=True)

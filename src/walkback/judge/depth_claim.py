@@ -202,7 +202,7 @@ def depth_facts(
         not_finite=not_finite,
         at_chance=_at_chance(evidence, majority_share) or _loss_at_chance(evidence, unigram_entropy),
         margin=margin,
-        gate=_gate(evidence, t),
+        gate=backprop_margin(evidence, t),
         line=t.depth_line(evidence.unit),
         confidence=t.confidence,
     )
@@ -231,7 +231,8 @@ def _loss_margin(
     return window_margin(windows[who], windows[null], t.confidence)
 
 
-def _gate(evidence: Evidence, t: DiagnosticThresholds) -> Margin | None:
+def backprop_margin(evidence: Evidence, t: DiagnosticThresholds) -> Margin | None:
+    """Backprop's margin over its own frozen baseline, with its interval; None if one of the two is not known."""
     if evidence.losses is not None:
         return _loss_margin(evidence, evidence.losses.bp, "bp", BP_SHELL, t)
     return _margin(evidence, evidence.bp_acc, evidence.bp_correct, BP_SHELL, t)

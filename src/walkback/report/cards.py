@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from walkback.judge.card import read_card
 from walkback.report import sections as make
-from walkback.report.cells import accuracies
+from walkback.report.cells import accuracies, size
 from walkback.report.sections import VERDICT_WORDS, Card, LayerView, Section
 
 
@@ -19,9 +19,9 @@ class View:
     verdict: str
     verdict_text: str
     explanation: str
-    """Why the verdict was reached, in a sentence."""
+    """What the verdict is about, in a sentence."""
     summary_lines: tuple[str, ...]
-    """What must be read with the verdict: every check's result, the claims, and editions with another verdict."""
+    """What must be read with the verdict: every check's result, and editions with another verdict."""
     facts: str
     """What was audited, in a line."""
     version: str
@@ -44,14 +44,16 @@ def view(card: Card) -> View:
     layers = tuple(make.layer_view(layer, card["thresholds"]["null_z"]) for layer in card["layers"])
     floor = next(check["threshold"] for check in card["checks"] if check["id"] == "D2")
     floor = card["thresholds"]["g_norm_floor"] if floor is None else floor
+    chain = ((step["question"], _said_once(card, step["answer"])) for step in card["chain"])
+    modes = ((f"{m['id']} {m['name']}", _said_once(card, m["reason"])) for m in card["modes"])
     sections = (
-        make.pairs_section("claim", "The claim", make.claim_rows(card)),
+        make.claims_section(card["claims"]),
         make.checks_section(card["checks"], card["thresholds"]["confidence"]),
         make.layers_section(card["layers"], layers),
         *([make.blocks_section(card["blocks"])] if card.get("blocks") else []),
-        make.claims_section(card["claims"]),
-        make.pairs_section("chain", "Walk-back chain", ((step["question"], step["answer"]) for step in card["chain"])),
-        make.pairs_section("modes", "Failure modes", ((f"{m['id']} {m['name']}", m["reason"]) for m in card["modes"])),
+        make.pairs_section("claim", "What was audited", make.claim_rows(card)),
+        make.pairs_section("chain", "Walk-back chain", chain),
+        make.pairs_section("modes", "Failure modes", modes),
         make.aggregates_section(card["aggregates"]),
         make.pairs_section("statistics", "Statistics", make.statistics_rows(card["statistics"])),
         Section("limits", "Limits", "list", tuple((line,) for line in card["limits"])),
@@ -72,7 +74,7 @@ def view(card: Card) -> View:
         ),
         version=card["walkback"],
         floor=floor,
-        floor_text=f"{floor:g}",
+        floor_text=size(floor),
         band_text=f"{card['thresholds']['null_z']:g}",
         layers=layers,
         sections=tuple(section for section in sections if section.rows),
@@ -81,24 +83,44 @@ def view(card: Card) -> View:
 
 
 def _explanation(card: Card) -> str:
-    """The card's sentence without the verdict at its start, which is shown above it."""
+    """What the verdict is about; the reasons stand beside the claims and the checks."""
+    decided = card["verdicts"][card["protocol"]]["decided_by"]
     word = VERDICT_WORDS[card["verdict"]].lower()
-    text: str = card["sentence"].removeprefix(word).removeprefix(":").strip()
-    if card["verdict"] == "trustworthy" and (not text or text.startswith("(")):
-        text = f"The rule of edition {card['protocol']} finds no failure in these checks. {text}".strip()
-    return text or str(card["sentence"])
+    said: str = card["sentence"].removeprefix(word).removeprefix(":").strip()
+    if card["verdict"] == "trustworthy":
+        return f"The rule of edition {card['protocol']} finds no failure in these checks. {said}".strip()
+    if not decided:
+        return said or str(card["sentence"])
+    named = [_named(card["claims"][name]) if name in card["claims"] else name for name in decided]
+    leads = {"walked_back": "May not be claimed" if card["claims"].keys() >= set(decided) else "These checks fail"}
+    return f"{leads.get(card['verdict'], 'Not decided')}: {', '.join(named)}."
+
+
+def _named(claim: Card) -> str:
+    """A claim and what walks it back."""
+    details = {"walked_back": claim["name"], "inconclusive": ""}
+    detail = details.get(claim["outcome"], claim["shown"])
+    return f"{claim['question']} ({detail})" if detail else str(claim["question"])
 
 
 def _summary_lines(card: Card) -> tuple[str, ...]:
-    """Checks, claims and differing editions, shown with the verdict so that it hides no check that fails."""
+    """Checks and differing editions, shown with the verdict so that it hides no check that fails."""
     others = [
         f"Edition {name} concludes otherwise: {VERDICT_WORDS[found['verdict']]}."
         for name, found in card["verdicts"].items()
         if found["verdict"] != card["verdict"]
     ]
     checks = ", ".join(f"{make.short_check_name(check)} {make.result_text(check)}" for check in card["checks"])
-    claims = "; ".join(f"{name} {claim['shown']}" for name, claim in card["claims"].items())
-    return (f"Checks: {checks}.", f"Claims: {claims}.", *others)
+    return (f"Checks: {checks}.", *others)
+
+
+def _said_once(card: Card, text: str) -> str:
+    """The text with reasons that stand beside a check or a claim replaced by their names."""
+    reasons = [(check["reason"], make.short_check_name(check)) for check in card["checks"]]
+    reasons += [(claim["reason"], f"the {name} claim") for name, claim in card["claims"].items()]
+    for reason, name in sorted(reasons, key=lambda pair: -len(pair[0])):
+        text = text.replace(reason, f"see {name}")
+    return text
 
 
 def _numbers(card: Card) -> Iterable[tuple[str, str]]:

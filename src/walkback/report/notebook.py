@@ -12,7 +12,10 @@ from walkback.core.errors import InputError
 from walkback.judge.audit_table import AuditTable
 from walkback.judge.editions import Outcome
 from walkback.judge.number import Number
+from walkback.report.accuracy_plot import AccuracyMark, accuracy_name, marks_of
+from walkback.report.audit_page.sentence import audit_sentence
 from walkback.report.cells import tidy
+from walkback.report.cosine_plot import block_marks
 from walkback.report.figures import canvas_of, draw
 from walkback.report.html import SIGNS, pages
 from walkback.report.sections import VERDICT_WORDS
@@ -46,9 +49,7 @@ def report_html(report: DiagnosticReport) -> str:
     editions = [f"edition {name}: {found.outcome.replace('_', ' ')}" for name, found in report.verdicts.items()]
     lines = [*claims, *failing, "; ".join(editions)]
     row = _Row(report.verdict, report.method_name or "model", "", tuple(map(tidy, lines)))
-    drawn = draw(report_figure(report), "svg").decode()
-    fitting = drawn[drawn.index("<svg") :].replace("<svg", '<svg style="max-width: 100%; height: auto"', 1)
-    return _render([row], picture=Markup(fitting))
+    return fragment([row], picture=drawn_html(report_figure(report)))
 
 
 def audit_html(table: AuditTable, page: str) -> str:
@@ -62,11 +63,69 @@ def audit_html(table: AuditTable, page: str) -> str:
         )
         for row in table.rows
     ]
-    return _render(rows, page=page)
+    return fragment(rows, title=audit_sentence(table), picture=drawn_html(audit_figure(table)), page=page)
 
 
-def _render(rows: Sequence[_Row], picture: str = "", page: str = "") -> str:
-    return pages().get_template("notebook.html").render(rows=rows, picture=picture, page=page)
+def fragment(rows: Sequence[_Row], title: str = "", picture: str = "", page: str = "") -> str:
+    """Rows of verdicts and a picture as a fragment of HTML."""
+    return pages().get_template("notebook.html").render(rows=rows, title=title, picture=picture, page=page)
+
+
+def drawn_html(figure: Figure) -> Markup:
+    """The figure as inline SVG, no wider than the notebook."""
+    drawn = draw(figure, "svg").decode()
+    return Markup(drawn[drawn.index("<svg") :].replace("<svg", '<svg style="max-width: 100%; height: auto"', 1))
+
+
+def audit_figure(table: AuditTable) -> Figure:
+    """Accuracy of each method beside its frozen baselines, and the cosine of each block's credit."""
+    marks = [{mark.lane: mark for mark in marks_of(row.cards[0])} for row in table.rows]
+    places = range(len(table.rows))
+    accuracies = tuple(
+        Series(
+            words,
+            places,
+            [found[lane].mean if lane in found else None for found in marks],
+            low=[_end(found.get(lane), 0) for found in marks],
+            high=[_end(found.get(lane), 1) for found in marks],
+            mark="points",
+        )
+        for lane, words in _LANES.items()
+        if any(lane in found for found in marks)
+    )
+    first = table.rows[0].cards[0]
+    names = _short_names([row.method for row in table.rows])
+    plots = [Plot("Do the trained blocks help?", "", accuracy_name(first), accuracies, ticks=tuple(names))]
+    credits = [
+        Series(name, [mark.index for mark in found], [mark.mean for mark in found], mark="both")
+        for name, row in zip(names, table.rows, strict=True)
+        if (found := block_marks(row.cards))
+    ]
+    if credits:
+        plots.append(Plot("Credit of each block", "block", "cosine with the gradient", tuple(credits)))
+    return Figure("audit", "Audit", tuple(plots), "", columns=2)
+
+
+def plot_audit(table: AuditTable) -> Any:
+    """The picture of an audit as a matplotlib figure."""
+    return canvas_of(audit_figure(table))
+
+
+def _short_names(methods: Sequence[str]) -> list[str]:
+    """Names of methods that are short enough for an axis; the text has them in full. Those that become alike are
+    numbered."""
+    cut = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name in methods]
+    return [f"{name}{cut[:at].count(name) + 1}" if cut.count(name) > 1 else name for at, name in enumerate(cut)]
+
+
+_NAME = 10
+"""The longest name of a method along an axis, in letters."""
+_LANES = {"own": "trained", "frozen": "blocks frozen", "bp frozen": "blocks frozen, rest by backprop"}
+
+
+def _end(mark: AccuracyMark | None, side: int) -> float | None:
+    """One end of an interval; the mean where there is none."""
+    return None if mark is None else mark.mean if mark.interval is None else mark.interval[side]
 
 
 def plot_report(report: DiagnosticReport) -> Any:

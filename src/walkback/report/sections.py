@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from walkback.judge.blocks import BLOCK_COLUMNS
+from walkback.judge.editions import Outcome
 from walkback.judge.flag import RESULT_WORDS
-from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text
+from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text, size, tidy
 
 Card = Mapping[str, Any]
 
@@ -21,6 +22,18 @@ VERDICT_WORDS = {
     "inconclusive": "INCONCLUSIVE",
     "cannot_be_judged": "CANNOT BE JUDGED",
 }
+VERDICT_PHRASES: Mapping[Outcome, tuple[str, str]] = {
+    "walked_back": ("needs walk-back", "need walk-back"),
+    "cannot_be_judged": ("cannot be judged", "cannot be judged"),
+    "inconclusive": ("is inconclusive", "are inconclusive"),
+    "trustworthy": ("is trustworthy", "are trustworthy"),
+}
+"""Verdicts after a count of one and of several, worst first."""
+CLAIM_KINDS: Mapping[str, str] = {
+    "stands": "good", "trivial": "good", "walked_back": "bad", "invalid": "bad", "cannot_be_judged": "bad",
+    "not_made": "none", "not_applicable": "none",
+}  # fmt: skip
+"""CSS classes of claims by their outcome; every other one is open: `warn`."""
 CHECK_NAMES = {"D1": "growth (D1)", "direction": "drift (c)"}
 """Displayed names of checks by their id; every other check is displayed by its own name and id."""
 FROZEN_BASELINE_NAMES = {
@@ -113,14 +126,14 @@ def measured_text(check: Card) -> str:
     """A check's value; INVALID or NOT MEASURED where there is none, `see reason` where it is not finite."""
     if check["shown"] in ("INVALID", "NOT MEASURED"):
         return str(check["shown"])
-    return "see reason" if check["value"] is None else maybe(check["value"], ".3g", check["unit"])
+    return "see reason" if check["value"] is None else tidy(maybe(check["value"], ".3g", check["unit"]))
 
 
 def limit_text(check: Card) -> str:
     """The values at which a check fails: `> 50`."""
     if check["threshold"] is None:
         return EMPTY_CELL
-    return f"{'>' if check['side'] == 'above' else '<'} {check['threshold']:g}"
+    return f"{'>' if check['side'] == 'above' else '<'} {size(check['threshold'])}"
 
 
 def checks_section(checks: Sequence[Card], confidence: float) -> Section:
@@ -133,15 +146,15 @@ def checks_section(checks: Sequence[Card], confidence: float) -> Section:
             (
                 full_check_name(check),
                 measured_text(check),
-                interval(check["interval"] if usable else None, ".3g"),
+                tidy(interval(check["interval"] if usable else None, ".3g")),
                 limit_text(check),
                 result_text(check),
-                maybe(check["flips_at"] if usable else None, ".3g"),
+                tidy(maybe(check["flips_at"] if usable else None, ".3g")),
                 counted(check["n"], check["counts"]),
             )
         )
         extra = "" if check["decides"] else " (for information; decides no verdict)"
-        notes.append((short_check_name(check), f"{check['reason']}{extra}"))
+        notes.append((short_check_name(check), tidy(f"{check['reason']}{extra}")))
     return Section("checks", "Checks", "table", tuple(rows), heads, tuple(notes))
 
 
@@ -246,7 +259,7 @@ def claims_section(claims: Card) -> Section:
     rows = []
     for name, claim in claims.items():
         p = "" if claim["p"] is None else f" (p = {claim['p']:.3g})"
-        rows.append((name, claim["shown"], f"{claim['reason']}{p}"))
+        rows.append((name, claim["shown"], tidy(f"{claim['reason']}{p}")))
     return Section("claims", "What may be claimed", "table", tuple(rows), ("claim", "outcome", "why"))
 
 

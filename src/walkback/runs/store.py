@@ -24,7 +24,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,40 @@ class Checkpoint:
     """False for a file of 0.8.1 or older, which has no content hash."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """One run's folder. `create_run` and `open_run` return one."""
 
     path: Path
     record: dict[str, Any]
     _lock: FileLock | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        from walkback.report.run_notebook import run_words  # Needed in notebooks only, and slow to import.
+
+        return f"<Run {run_words(self.name, self.record)}>"
+
+    def _repr_html_(self) -> str:
+        from walkback.report import run_notebook
+
+        return run_notebook.run_html(self.name, self.record, self.log())
+
+    def plot(self) -> Any:
+        """Loss, accuracy, growth and deepest gradient by epoch as a matplotlib figure."""
+        from walkback.report import run_notebook
+
+        return run_notebook.run_plot(self.name, self.log())
+
+    def to_frame(self) -> Any:
+        """The training log as a pandas data frame: one row for each epoch."""
+        from walkback.report import run_notebook
+        from walkback.report.notebook import data_frame
+
+        return data_frame(run_notebook.log_rows(self.log()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record: run.json."""
+        return dict(self.record)
 
     @property
     def name(self) -> str:

@@ -3,7 +3,8 @@
 example: walkback render runs/dfa* --format html
 
 Reads each run's report.json, which `walkback diagnose` writes; measures nothing. In the folder of an audit it also
-rewrites the overview (audit.json), with the curves of the training logs in that folder. `--format modelcard` is the
+rewrites the overview (audit.json), with the curves of the training logs in that folder; in any other folder of runs,
+audits or studies it writes index.html, a table of the verdicts with links. `--format modelcard` is the
 section and the metadata for a model card on the Hugging Face hub.
 """
 
@@ -32,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     from walkback.judge.card import read_card
     from walkback.report.formats import ending, render
 
-    paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given)))
+    indexed = [given for given in args.cards if _has_index(given)]
+    pages = {given: index_path(given) for given in indexed if "html" in args.format and not args.out}
+    paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given, empty=given in indexed)))
     forms = list(dict.fromkeys(args.format))
     if args.stdout and (len(paths) != 1 or len(forms) != 1 or args.out):
         raise InputError(
@@ -65,11 +68,54 @@ def run(args: argparse.Namespace) -> int:
         kept = [form for form in forms if form in other]
         for path in write_overview(table, folder, where, kept, names if args.out else None):
             print(path)
+    for folder, target in pages.items():
+        write_index(folder, target)
+        print(target)
     return EXIT_DONE
 
 
-def find_cards(given: Path) -> list[Path]:
-    """The card at a path: the file itself, the one in a folder, or those in its subfolders."""
+def _has_index(folder: Path) -> bool:
+    """Whether a folder gets an index of what is in it: it is neither one card nor one audit."""
+    from walkback.auditing.audit_files import OVERVIEW
+    from walkback.report.save import CARD
+
+    if not folder.is_dir() or (folder / CARD).is_file() or (folder / f"{OVERVIEW}.json").is_file():
+        return False
+    return any(any(folder.glob(f"*/{name}")) for name in (CARD, f"{OVERVIEW}.json", "index.html"))
+
+
+def index_path(folder: Path) -> Path:
+    """Where the index of a folder is written; a page that something else wrote is not replaced."""
+    from walkback.report.index_page import GENERATOR, INDEX
+
+    target = folder / INDEX
+    if target.is_file() and GENERATOR not in target.read_text(encoding="utf-8", errors="replace"):
+        raise InputError(
+            f"{target} was not written by `walkback render` and is not replaced. Move it away, or name the cards."
+        )
+    return target
+
+
+def write_index(folder: Path, target: Path) -> None:
+    """Write the index of a folder of runs, audits or studies from what is stored there."""
+    from walkback.auditing.audit_files import OVERVIEW, read_overview
+    from walkback.core.files import write_atomic
+    from walkback.judge.card import read_card
+    from walkback.report.index_page import entries_of_audit, entry_of_card, index_page
+    from walkback.report.save import CARD
+
+    shown = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    entries = [
+        entry_of_card(read_card(path / CARD), f"{path.name}/report.html") for path in shown if (path / CARD).is_file()
+    ]
+    for path in (path for path in shown if (path / f"{OVERVIEW}.json").is_file()):
+        entries += entries_of_audit(read_overview(path), path.name, f"{path.name}/{OVERVIEW}.html")
+    others = [(path.name, f"{path.name}/index.html") for path in shown if (path / "index.html").is_file()]
+    write_atomic(target, index_page(folder.resolve().name, entries, others).encode())
+
+
+def find_cards(given: Path, empty: bool = False) -> list[Path]:
+    """The card at a path: the file itself, the one in a folder, or those in its subfolders; `empty` allows none."""
     from walkback.report.save import CARD
 
     if given.is_file():
@@ -79,7 +125,7 @@ def find_cards(given: Path) -> list[Path]:
     if (given / CARD).is_file():
         return [given / CARD]
     found = sorted(path for path in given.glob(f"*/{CARD}") if not path.parent.name.startswith("."))
-    if not found:
+    if not found and not empty:
         raise InputError(
             f"There is no {CARD} in {given}. `walkback diagnose {given}` writes one for each finished run."
         )

@@ -12,13 +12,12 @@ from typing import Any
 from markupsafe import Markup
 
 from walkback.judge.editions import Outcome
-from walkback.report.html import SIGNS
+from walkback.report.html import SIGNS, VERDICT_CLASSES
 from walkback.report.sections import VERDICT_WORDS, Card
 from walkback.report.svg import Point
 
 Log = Sequence[Mapping[str, Any]]
 """A run's training log, one row per epoch; empty for a run without a log."""
-_KINDS = {"trustworthy": "good", "walked_back": "bad", "inconclusive": "warn", "cannot_be_judged": "warn"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class EditionVerdict:
 
     @property
     def kind(self) -> str:
-        return _KINDS[self.outcome]
+        return VERDICT_CLASSES[self.outcome]
 
 
 @dataclass(frozen=True)
