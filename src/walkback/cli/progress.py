@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class ProgressBar(ProgressListener):
     """Prints the plan and shows a progress bar, both on stderr; the bar only on a terminal."""
 
-    def __init__(self, quiet: bool):
+    def __init__(self, quiet: bool, with_plan: bool = True):
         self._quiet = quiet
+        self._with_plan = with_plan
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -36,7 +37,8 @@ class ProgressBar(ProgressListener):
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         self.close()
         self._groups = list(groups)
-        self._console.print(plan_table(groups))
+        if self._with_plan:
+            self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
             times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())

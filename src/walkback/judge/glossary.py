@@ -205,6 +205,15 @@ GLOSSARY: dict[str, str] = {
     "seed": "The number that determines a run's initial weights, feedback and order of samples.",
 }  # fmt: skip
 
+LEGEND: dict[str, str] = {
+    "blocks add": "accuracy beyond the same network with blocks frozen at random",
+    "growth": "largest ratio of hidden norms from layer to layer",
+    "depth": "training the blocks helps",
+    "alignment": "each block's credit (training signal) points along the gradient",
+    "walked back": "may not be claimed",
+}
+"""The terms of the summary in a terminal, each in a few words."""
+
 _ALIASES: dict[str, str] = {
     "d1": "growth (D1)",
     "(a)": "growth (D1)",
@@ -249,6 +258,7 @@ _ALIASES: dict[str, str] = {
     "bp shell": "bp frozen baseline",
     "bp_shell": "bp frozen baseline",
     "over frozen, pp": "margin",
+    "blocks add": "depth utility (D3)",
     "over bp frozen, pp": "margin",
     "pp": "margin",
     "three": "edition three",

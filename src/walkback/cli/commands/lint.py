@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK, InputError
+from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK
 
 if TYPE_CHECKING:
     from walkback.linting.engine import LintOutcome
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="Python files, notebooks or folders")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        default=[Path()],
+        metavar="PATH",
+        help="Python files, notebooks or folders (default: this folder)",
+    )
     parser.add_argument("--select", metavar="CODES", help="check these codes only, such as WB001,WB002")
     parser.add_argument("--ignore", metavar="CODES", help="do not check these codes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -41,8 +48,6 @@ def run(args: argparse.Namespace) -> int:
         else:
             print("\n\n".join(_explanation(rule) for rule in wanted) if args.explain else _list_of_codes(wanted))
         return EXIT_DONE
-    if not args.paths:
-        raise InputError("No path was given. Name the files or folders to check, or --explain for the list of codes.")
     outcome = lint(args.paths, chosen_rules(args.select, args.ignore))
     print(json.dumps(_document(outcome), allow_nan=False) if args.json else _text(outcome))
     if outcome.findings:
