@@ -20,7 +20,7 @@ from walkback.report.formats import PAGES
 from walkback.report.notebook import audit_html, data_frame, method_rows
 from walkback.report.overview import overview_text
 from walkback.report.tuning import tuning_text
-from walkback.report.verdict_lines import MARKS, Paint, plain, verdict_lines
+from walkback.report.verdict_lines import MARKS, Paint, plain, summary_lines
 from walkback.runs.train_runs import (
     ProgressListener,
     Result,
@@ -69,8 +69,9 @@ class Audit:
         return data_frame([] if self.table is None else method_rows(self.table))
 
     def summary(self, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain) -> str:
-        """A line for each method, verdict first, and the reasons; and the learning rates, if they were tuned."""
-        return self._with_tuning("" if self.table is None else "\n".join(verdict_lines(self.table, marks, paint)))
+        """A line for each method, verdict first, the reasons, and what the terms mean; and the learning rates, if they
+        were tuned."""
+        return self._with_tuning("" if self.table is None else "\n".join(summary_lines(self.table, marks, paint)))
 
     @property
     def full_text(self) -> str:

@@ -91,7 +91,10 @@ def stored_measurements(run: store.Run, measurer: RunMeasurer) -> Measurements |
     """The run's stored measurements, if this version took them from these weights on such a device; else None."""
     if run.lacks_rule_state or not ((run.path / MEASUREMENTS).is_file() and (run.path / CARD).is_file()):
         return None
-    run.model()  # A file that is not the one that was measured is refused, as when it is measured.
+    # Files that are not those that were measured are refused, as when they are measured.
+    run.model()
+    if run.record["rule_has_state"]:
+        run.rule_state()
     try:
         taken, version = Measurements.load(run.path / MEASUREMENTS), read_card(run.path / CARD)["walkback"]
     except InputError:  # Damaged files, or those of another version: measured anew and replaced.

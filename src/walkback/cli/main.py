@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import NoReturn
 
 from walkback.core.catalog import Catalog
@@ -45,6 +46,9 @@ class Parser(argparse.ArgumentParser):
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     given = list(sys.argv[1:] if words is None else words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # A letter that the terminal lacks must not end the command.
+            stream.reconfigure(errors="replace")
     try:
         code = _dispatch(given)
         sys.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from walkback.cli.terminal import marks, paint
+from walkback.cli.terminal import marks, paint, printable
 
 if TYPE_CHECKING:
     from walkback.auditing.audit import Audit
@@ -21,7 +21,7 @@ def add_printing_arguments(
 
 def print_audit(audit: Audit, full: bool) -> None:
     """Print the summary or the whole table, and where the page is."""
-    print(audit.full_text if full else audit.summary(marks(), paint))
+    print(printable(audit.full_text if full else audit.summary(marks(), paint)))
     print(f"Report: {audit.page}")
 
 

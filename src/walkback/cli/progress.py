@@ -14,6 +14,7 @@ from rich.table import Table
 from walkback.runs.train_runs import ProgressListener, Result
 from walkback.training.planning.fleet_plan import FleetGroup, back_off_text
 from walkback.training.planning.load_balance import ONE_WORKER, Workers
+from walkback.training.planning.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -31,12 +32,14 @@ class ProgressBar(ProgressListener):
         self._job = ""
         """The job of a user's own function that the bar shows."""
         self._groups: list[FleetGroup] = []
+        self._time_left = TimeLeft(())
         self._steps_before = 0.0
         """Steps done before the present group was started."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         self.close()
         self._groups = list(groups)
+        self._time_left = TimeLeft(groups)
         if self._with_plan:
             self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
@@ -47,6 +50,7 @@ class ProgressBar(ProgressListener):
             self._progress.start()
 
     def started(self, group: FleetGroup) -> None:
+        self._time_left.started(group)
         if self._progress and self._task is not None:
             number = self._groups.index(group) + 1
             self._progress.update(self._task, description=f"fleet {number}/{len(self._groups)}: {group.label}")
@@ -61,6 +65,9 @@ class ProgressBar(ProgressListener):
             self._progress.update(self._task, completed=self._steps_before, total=total)
 
     def stepped(self, steps: int) -> None:
+        corrected = self._time_left.stepped(steps)
+        if corrected is not None and self._with_plan:
+            self._console.print(f"By the time of the first steps: about {duration(corrected)}")
         if self._progress and self._task is not None:
             self._progress.advance(self._task, steps)
 

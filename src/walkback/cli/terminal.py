@@ -32,12 +32,21 @@ def paint(verdict: str, text: str) -> str:
     return f"\033[1;{_COLOURS[verdict]}m{text}\033[0m" if shows_colours() else text
 
 
+def printable(text: str) -> str:
+    """The text with × as x where stdout's encoding lacks it."""
+    return text if _can_print("×") else text.replace("×", "x")
+
+
 def marks() -> Mapping[Outcome, str]:
     """The marks of verdicts, or words where stdout's encoding lacks the marks."""
     from walkback.report.verdict_lines import ASCII_MARKS, MARKS
 
+    return MARKS if _can_print("".join(MARKS.values())) else ASCII_MARKS
+
+
+def _can_print(text: str) -> bool:
     try:
-        "".join(MARKS.values()).encode(sys.stdout.encoding or "utf-8")
+        text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return ASCII_MARKS
-    return MARKS
+        return False
+    return True

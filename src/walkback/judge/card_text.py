@@ -23,7 +23,9 @@ def card_text(report: DiagnosticReport) -> str:
         f"{q.depth + 1} hidden states, {q.samples} samples in {q.groups} groups, {q.dtype}, edition {report.protocol}"
     )
     parts = [
-        *_wrapped([report.decision.line, *(f"{name}: {claim.shown}. {claim.reason}" for name, claim in report.claims.items())]),
+        *_wrapped(
+            [report.decision.line, *(f"{name}: {claim.shown}. {claim.reason}" for name, claim in report.claims.items())]
+        ),
         "",
         *_wrapped([title, size]),
         "",

@@ -1,4 +1,4 @@
-"""A stored card as plain text for a terminal: claims with their reasons, checks, layers and blocks, or every section."""
+"""A stored card as plain text for a terminal: claims with their reasons, checks, layers and blocks, or all of it."""
 
 from __future__ import annotations
 

@@ -41,16 +41,20 @@ def plain(verdict: Outcome, text: str) -> str:
     return text
 
 
+def summary_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain) -> list[str]:
+    """The lines of all methods, then what their terms mean."""
+    return [*verdict_lines(table, marks, paint), *_legend(table)]
+
+
 def verdict_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain) -> list[str]:
-    """The lines of all methods, aligned, each method that is not trustworthy followed by its reasons; then what the
-    columns mean."""
+    """The lines of all methods, aligned; each method that is not trustworthy is followed by its reasons."""
     places = {row.place for row in table.rows}
     names = short_names([row.method for row in table.rows])
     if len(places) > 1:
         names = [f"{name} ({row.place})" for name, row in zip(names, table.rows, strict=True)]
     verdicts = [row.rulings[table.protocol].outcome for row in table.rows]
     heads = [
-        (marks[verdict], name, *facts_of(row), claims_text(row.claims))
+        (marks[verdict], name, *facts_of(row), _short_claims(row.claims))
         for verdict, name, row in zip(verdicts, names, table.rows, strict=True)
     ]
     widths = [max(len(head[column]) for head in heads) for column in range(len(heads[0]) - 1)]
@@ -60,7 +64,7 @@ def verdict_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint
         lines.append("  ".join([paint(verdict, mark), *middle, paint(verdict, head[-1])]).rstrip())
         if verdict != "trustworthy":
             lines += _wrapped(f"Why: {'; '.join(_short_reasons(row, table.protocol)) or 'see the card'}.", "  ")
-    return lines + _legend(table)
+    return lines
 
 
 def facts_of(row: AuditRow) -> tuple[str, str, str]:
@@ -95,12 +99,25 @@ def _growth(cards: Sequence[Mapping[str, Any]]) -> str:
 
 
 def claims_text(claims: Mapping[str, Claim]) -> str:
-    """What the method may claim."""
+    """What the method may claim, with what walks a claim back."""
+    return _claims_words(claims, lambda claim: claim.shown)
+
+
+def _short_claims(claims: Mapping[str, Claim]) -> str:
+    """The same in few words, without an alignment that says nothing."""
+    kept = {
+        name: claim
+        for name, claim in claims.items()
+        if claim.question == "depth" or claim.outcome not in _NOTHING_TO_SAY
+    }
+    return _claims_words(kept, lambda claim: claim.words)
+
+
+def _claims_words(claims: Mapping[str, Claim], words: Callable[[Claim], str]) -> str:
     shown = [claims[name] for name in _SHOWN_CLAIMS if name in claims]
-    if shown and all(claim.outcome == "walked_back" for claim in shown):
+    if all(claim.outcome == "walked_back" for claim in shown):
         return f"may claim {'neither ' if len(shown) > 1 else 'no '}{' nor '.join(claim.question for claim in shown)}"
-    said = [claim for claim in shown if claim.question == "depth" or claim.outcome not in _NOTHING_TO_SAY]
-    return ", ".join(f"{claim.question} {claim.words}" for claim in said)
+    return ", ".join(f"{claim.question} {words(claim)}" for claim in shown)
 
 
 def reasons_of(row: AuditRow, protocol: str) -> list[str]:
@@ -155,21 +172,27 @@ _SHORT_REASONS: Mapping[tuple[str, str], str] = {
     ("alignment", "absent, fresh"): "its credit is no closer to the gradient than chance",
     ("alignment", "not shown"): "its credit is not shown to be closer to the gradient than chance",
     ("alignment", "not shown, fresh"): "its credit is not shown to be closer to the gradient than chance",
-    ("alignment", "skip path"): "its credit is aligned only through the skip connections",
+    ("alignment", "skip path"): "its credit is aligned only via the skip connections",
     ("alignment", "blocks"): "some blocks get credit that is no closer to the gradient than chance",
     ("alignment", "update"): "some blocks get updates that are no closer to the gradient than chance",
-    ("alignment", "blocks not shown"): "its credit is not shown to be closer to the gradient than chance in every block",
-    ("alignment", "update not shown"): "its update is not shown to be closer to the gradient than chance in every block",
+    (
+        "alignment",
+        "blocks not shown",
+    ): "not every block's credit is shown to be closer to the gradient than chance",
+    (
+        "alignment",
+        "update not shown",
+    ): "not every block's update is shown to be closer to the gradient than chance",
 }
 """What a row of a claim's table means, in few words; another row is told by its whole reason."""
 _FAILING = {
-    "D1": "the residual stream explodes",
-    "D2": "the last layer's gradient vanishes",
+    "D1": "hidden norms explode",
+    "D2": "the deepest gradient vanishes",
 }
 
 
 def _legend(table: AuditTable) -> list[str]:
-    """What the columns mean, and what all methods share."""
+    """What the terms mean, and what all methods share."""
     seeds = max(len(row.cards[0]["claim"]["headline_acc"]) for row in table.rows)
     about = [f"mean of {seeds} seeds" if seeds > 1 else "one seed: claims are about these weights only"]
     shared = shared_settings([row.method for row in table.rows])

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.core.configuration import grid
     from walkback.judge.options import JudgeOptions
     from walkback.runs.train_runs import TrainOptions
+    from walkback.training.planning.fleet_plan import suitable_threads
     from walkback.training.resolved_run import resolve
 
     bar = ProgressBar(quiet=args.quiet or args.json, with_plan=False)
@@ -44,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     # Resuming is always safe: the folder holds only the demo's runs, and a second demo prints the same table.
     options = TrainOptions(args.out, resume=True, device="cpu", command=("walkback", *sys.argv[1:]), predict=False)
     try:
-        result = run_audit([resolve(config) for config in configs], options, JudgeOptions(), bar)
+        with suitable_threads(flops=0):  # One thread: networks as small as these make several wait for each other.
+            result = run_audit([resolve(config) for config in configs], options, JudgeOptions(), bar)
     finally:
         bar.close()
     assert result.table is not None, "without a time limit every run is finished"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, judging_of
 from walkback.cli.print_audit import print_report
 from walkback.cli.run_names import run_path
-from walkback.cli.terminal import marks, paint
+from walkback.cli.terminal import marks, paint, printable
 from walkback.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _runs(args: argparse.Namespace) -> int:
     from walkback.auditing.measure_run import RunMeasurer
     from walkback.cli.progress import ProgressBar
     from walkback.judge.audit_table import make_audit_table, worst_outcome
-    from walkback.report.verdict_lines import verdict_lines
+    from walkback.report.verdict_lines import summary_lines
     from walkback.runs.train_runs import choose_device
 
     paths = list(dict.fromkeys(path for given in args.runs for path in _runs_of(given)))
@@ -111,7 +111,8 @@ def _runs(args: argparse.Namespace) -> int:
     finally:
         bar.close()
     if not args.json and len(paths) > 1:
-        print("\n".join(verdict_lines(make_audit_table([report.to_json() for report in reports]), marks(), paint)))
+        table = make_audit_table([report.to_json() for report in reports])
+        print(printable("\n".join(summary_lines(table, marks(), paint))))
     return VERDICT_EXIT_CODES[worst_outcome([report.verdict for report in reports])]
 
 

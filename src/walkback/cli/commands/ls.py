@@ -95,7 +95,7 @@ def _list_runs(folder: Path, as_json: bool) -> int:
     table = Table(box=None)
     headings = list(dict.fromkeys(key for row in rows for key in row))
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(heading) is None else str(row[heading]) for heading in headings))
     Console(highlight=False).print(table if rows else f"no runs in {folder}")

@@ -14,7 +14,7 @@ import argparse
 import json
 
 from walkback.cli.run_names import find_cards, run_path
-from walkback.cli.terminal import marks, paint
+from walkback.cli.terminal import marks, paint, printable
 from walkback.core.errors import EXIT_DONE
 
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.judge.card import read_card
     from walkback.report.overview import overview_text
     from walkback.report.plain_text import stored_card_text
-    from walkback.report.verdict_lines import verdict_lines
+    from walkback.report.verdict_lines import summary_lines
 
     paths = list(dict.fromkeys(path for given in args.cards for path in find_cards(given)))
     cards = [read_card(path) for path in paths]
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         for card in cards:
             print(json.dumps(card, allow_nan=False))
         return EXIT_DONE
-    print("\n".join(verdict_lines(make_audit_table(cards), marks(), paint)))
+    print(printable("\n".join(summary_lines(make_audit_table(cards), marks(), paint))))
     if len(cards) == 1:
         print(stored_card_text(cards[0], args.full))
     elif args.full:
