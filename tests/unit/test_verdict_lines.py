@@ -56,7 +56,8 @@ def test_each_method_has_one_line_with_its_verdict_accuracy_and_gain(table):
 def test_reasons_follow_a_method_that_is_not_trustworthy_and_no_other(table):
     lines = verdict_lines(table)
     for row in table.rows:
-        at = next(place for place, line in enumerate(lines) if line.split(maxsplit=1)[1].startswith(SHORT[row.method]))
+        name = SHORT[row.method]
+        at = next(place for place, line in enumerate(lines) if line.partition(" ")[2].lstrip().startswith(f"{name} "))
         explained = lines[at + 1 : at + 2] and lines[at + 1].startswith("  Why: ")
         assert bool(explained) == (row.rulings[table.protocol].outcome != "trustworthy")
     text = " ".join(" ".join(lines).split())
@@ -126,3 +127,9 @@ def test_the_terms_of_the_summary_are_on_the_same_screen(table):
     text = " ".join(summary_lines(table))
     assert all(f"{term}: " in text for term in LEGEND)
     assert "mean of 2 seeds" in text
+
+
+def test_whole_percentages_on_request(table):
+    found = first_lines(verdict_lines(table, decimals=0))
+    assert "+26" in found["fa"]
+    assert found["fa"][2] == "62"

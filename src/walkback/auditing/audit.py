@@ -68,10 +68,12 @@ class Audit:
         """One row for each method as a pandas data frame; empty while a run is unfinished."""
         return data_frame([] if self.table is None else method_rows(self.table))
 
-    def summary(self, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain) -> str:
+    def summary(self, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain, decimals: int = 1) -> str:
         """A line for each method, verdict first, the reasons, and what the terms mean; and the learning rates, if they
-        were tuned."""
-        return self._with_tuning("" if self.table is None else "\n".join(summary_lines(self.table, marks, paint)))
+        were tuned. `decimals` are those of percentages."""
+        if self.table is None:
+            return self._unfinished
+        return self._with_tuning("\n".join(summary_lines(self.table, marks, paint, decimals)))
 
     @property
     def full_text(self) -> str:

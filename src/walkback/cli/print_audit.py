@@ -19,9 +19,9 @@ def add_printing_arguments(
     parser.add_argument("--json", action="store_true", help=json_help)
 
 
-def print_audit(audit: Audit, full: bool) -> None:
-    """Print the summary or the whole table, and where the page is."""
-    print(printable(audit.full_text if full else audit.summary(marks(), paint)))
+def print_audit(audit: Audit, full: bool, decimals: int = 1) -> None:
+    """Print the summary, with percentages of so many decimals, or the whole table; and where the page is."""
+    print(printable(audit.full_text if full else audit.summary(marks(), paint, decimals)))
     print(f"Report: {audit.page}")
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from walkback.judge.audit_table import AuditRow, AuditTable
 from walkback.judge.claim import Claim
 from walkback.judge.editions import CLAIMS_EDITION, Outcome
-from walkback.judge.glossary import LEGEND
-from walkback.judge.statistics import digits_of
+from walkback.judge.glossary import LEGEND, SETTINGS_LEGEND
+from walkback.judge.statistics import PERCENTAGE_POINTS, digits_of
 from walkback.report.cells import tidy
 from walkback.report.method_names import shared_settings, short_names
 
@@ -41,20 +41,27 @@ def plain(verdict: Outcome, text: str) -> str:
     return text
 
 
-def summary_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain) -> list[str]:
+def summary_lines(
+    table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain, decimals: int = 1
+) -> list[str]:
     """The lines of all methods, then what their terms mean."""
-    return [*verdict_lines(table, marks, paint), *_legend(table)]
+    return [*verdict_lines(table, marks, paint, decimals), *_legend(table)]
 
 
-def verdict_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain) -> list[str]:
-    """The lines of all methods, aligned; each method that is not trustworthy is followed by its reasons."""
+def verdict_lines(
+    table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain, decimals: int = 1
+) -> list[str]:
+    """The lines of all methods, aligned; each method that is not trustworthy is followed by its reasons.
+
+    `decimals` are those of accuracies and margins in percentage points.
+    """
     places = {row.place for row in table.rows}
     names = short_names([row.method for row in table.rows])
     if len(places) > 1:
         names = [f"{name} ({row.place})" for name, row in zip(names, table.rows, strict=True)]
     verdicts = [row.rulings[table.protocol].outcome for row in table.rows]
     heads = [
-        (marks[verdict], name, *facts_of(row), _short_claims(row.claims))
+        (marks[verdict], name, *facts_of(row, decimals), _short_claims(row.claims))
         for verdict, name, row in zip(verdicts, names, table.rows, strict=True)
     ]
     widths = [max(len(head[column]) for head in heads) for column in range(len(heads[0]) - 1)]
@@ -63,28 +70,34 @@ def verdict_lines(table: AuditTable, marks: Mapping[Outcome, str] = MARKS, paint
         mark, *middle = (cell.ljust(width) for cell, width in zip(head, widths, strict=False))
         lines.append("  ".join([paint(verdict, mark), *middle, paint(verdict, head[-1])]).rstrip())
         if verdict != "trustworthy":
-            lines += _wrapped(f"Why: {'; '.join(_short_reasons(row, table.protocol)) or 'see the card'}.", "  ")
+            lines += _wrapped(
+                f"Why: {'; '.join(_short_reasons(row, table.protocol, decimals)) or 'see the card'}.", "  "
+            )
     return lines
 
 
-def facts_of(row: AuditRow) -> tuple[str, str, str]:
+def facts_of(row: AuditRow, decimals: int = 1) -> tuple[str, str, str]:
     """Accuracy or loss, what the trained blocks add, and the growth of a method."""
     card = row.cards[0]
     claim = card["claim"]
     accuracies, losses = claim["headline_acc"], claim.get("losses")
-    accuracy = f"{100 * fmean(accuracies):.1f} %" if accuracies else "accuracy not given"
+    accuracy = f"{100 * fmean(accuracies):.{decimals}f} %" if accuracies else "accuracy not given"
     loss = f"loss {fmean(losses['headline']):.3f}" if losses and losses["headline"] else ""
-    return loss or accuracy, _gain(card), _growth(row.cards)
+    return loss or accuracy, _gain(card, decimals), _growth(row.cards)
 
 
 def _checks(cards: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
     return [check for card in cards for check in card["checks"] if check["id"] == name]
 
 
-def _gain(card: Mapping[str, Any]) -> str:
+def _gain(card: Mapping[str, Any], decimals: int) -> str:
     (depth_utility,) = _checks([card], "D3")
     value, unit = depth_utility["value"], depth_utility["unit"]
-    return "no frozen baseline" if value is None else f"blocks add {value:+.{digits_of(unit)}f} {unit}"
+    return "no frozen baseline" if value is None else f"blocks add {value:+.{_digits(unit, decimals)}f} {unit}"
+
+
+def _digits(unit: str, decimals: int) -> int:
+    return decimals if unit == PERCENTAGE_POINTS else digits_of(unit)
 
 
 def _growth(cards: Sequence[Mapping[str, Any]]) -> str:
@@ -126,9 +139,9 @@ def reasons_of(row: AuditRow, protocol: str) -> list[str]:
     return [*_deciding_checks(row, protocol), *open_claims, *_failing_checks(row)]
 
 
-def _short_reasons(row: AuditRow, protocol: str) -> list[str]:
+def _short_reasons(row: AuditRow, protocol: str, decimals: int) -> list[str]:
     """The same in few words: the card and the page have the numbers."""
-    open_claims = [tidy(_short_reason(claim, row.cards[0])) for claim in _open_claims(row)]
+    open_claims = [tidy(_short_reason(claim, row.cards[0], decimals)) for claim in _open_claims(row)]
     return [*_deciding_checks(row, protocol), *open_claims, *_failing_checks(row)]
 
 
@@ -142,14 +155,14 @@ def _open_claims(row: AuditRow) -> list[Claim]:
     return [claim for claim in found if claim.outcome not in ("stands", *_NOTHING_TO_SAY)]
 
 
-def _short_reason(claim: Claim, card: Mapping[str, Any]) -> str:
+def _short_reason(claim: Claim, card: Mapping[str, Any], decimals: int) -> str:
     short = _SHORT_REASONS.get((claim.question, claim.row))
     if short is None:
         return f"{claim.question}: {claim.reason}"
     statistics = card["statistics"]
     if statistics["interval"] is None:
         return short
-    digits, (low, high) = digits_of(statistics["unit"]), statistics["interval"]
+    digits, (low, high) = _digits(statistics["unit"], decimals), statistics["interval"]
     interval = f"{statistics['confidence']:.0%} interval {low:+.{digits}f} to {high:+.{digits}f} {statistics['unit']}"
     return short.format(interval=interval)
 
@@ -198,7 +211,9 @@ def _legend(table: AuditTable) -> list[str]:
     shared = shared_settings([row.method for row in table.rows])
     if shared:
         about.append(f"all but bp with {', '.join(shared)}")
-    terms = [f"{term}: {text}" for term, text in LEGEND.items()]
+    names = ", ".join(short_names([row.method for row in table.rows])).split(", ")
+    shown = {**{name: text for name, text in SETTINGS_LEGEND.items() if name in names}, **LEGEND}
+    terms = [f"{term}: {text}" for term, text in shown.items()]
     return _wrapped(f"{'; '.join([*terms, *about])}.", "")
 
 

@@ -46,9 +46,9 @@ EAGER_LAUNCH = 6e-6
 TIMING_SECONDS = 5e-4
 """On a GPU, a matmul is repeated for about this long per timing."""
 
-LEAST_TIMINGS, MOST_TIMINGS, TIMINGS_SECONDS = 3, 20, 5e-3
-"""A matmul is timed at least and at most so often, and in between for about so long: on a machine where others compute,
-most timings are too long."""
+LEAST_TIMINGS, MOST_TIMINGS, TIMINGS_SECONDS = 3, 20, 1e-2
+"""A matmul is timed at least and at most so often, and in between for so long by the shortest timing: on a machine
+where others compute, most timings are too long."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 def _shortest_time(work: Callable[[], object], device: torch.device) -> float:
     """The shortest of several timings: other load on the machine can only add time."""
     found: list[float] = []
-    while len(found) < LEAST_TIMINGS or (len(found) < MOST_TIMINGS and sum(found) < TIMINGS_SECONDS):
+    while len(found) < LEAST_TIMINGS or (len(found) < MOST_TIMINGS and len(found) * min(found) < TIMINGS_SECONDS):
         synchronize(device)
         start = time.perf_counter()
         work()
