@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import sys
 import fake_audit
 import pytest
 
-from walkback.cli import terminal
 from walkback.cli.completion_scripts import completion_script
 from walkback.cli.main import COMMANDS, GROUPS, main, parser_of
 from walkback.credit import RULES
@@ -58,20 +58,19 @@ class TestShow:
 
 
 class TestColours:
-    @pytest.fixture
-    def screen(self, monkeypatch):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        monkeypatch.setenv("TERM", "xterm")
-
-    def test_a_verdict_is_coloured_in_a_terminal(self, cards, capsys, screen):
-        monkeypatched = terminal.paint("trustworthy", "text")
-        assert monkeypatched == "\033[1;32mtext\033[0m"
-
-    @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-    def test_the_user_can_switch_colours_off(self, screen, monkeypatch, name, value):
-        monkeypatch.setenv(name, value)
-        assert terminal.paint("walked_back", "text") == "text"
+    @pytest.mark.parametrize(
+        ("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+    )
+    def test_verdicts_are_coloured_in_a_terminal_that_wants_it(self, cards, extra, coloured):
+        outer, inner = pty.openpty()
+        kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        words = [sys.executable, "-m", "walkback", "show", "runs"]
+        subprocess.run(words, stdout=inner, env={**kept, "TERM": "xterm", **extra}, check=True)
+        shown = os.read(outer, 1 << 16).decode()
+        os.close(inner)
+        os.close(outer)
+        assert shown.startswith("\033[1;32m✓\033[0m" if coloured else "✓")
+        assert coloured == ("\033" in shown)
 
     def test_a_file_gets_no_colours(self, cards, capsys):
         main(["show", "runs"])
@@ -129,11 +128,12 @@ class TestHelp:
             assert parser_of(name).parse_args([*first, word, "bp", "fa"]).methods == ["bp", "fa"]
 
 
-class TestCompletion:
-    @pytest.fixture(scope="class")
-    def script(self):
-        return completion_script("bash")
+@pytest.fixture(scope="module")
+def script():
+    return completion_script("bash")
 
+
+class TestCompletion:
     @pytest.mark.parametrize(
         ("words", "offered"),
         [

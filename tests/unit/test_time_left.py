@@ -31,7 +31,7 @@ def group(seconds: float, epochs: int = 10) -> FleetGroup:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("real", "factor"), [(1e-5, 1.5), (1e-3, 3), (1e-1, 8)])
+@pytest.mark.parametrize(("real", "factor"), [(1e-5, 1.3), (1e-3, 1.3), (1e-1, 6)])
 def test_noisy_timings_give_the_time_of_an_idle_machine(monkeypatch, seed, real, factor):
     """Four of five timings are up to 30 times too long, as where five processes share a core."""
     clock, draws = Clock(), random.Random(seed)
@@ -41,7 +41,7 @@ def test_noisy_timings_give_the_time_of_an_idle_machine(monkeypatch, seed, real,
         clock.now += real * (1 + 0.05 * draws.random() if draws.random() < 0.2 else draws.uniform(2, 30))
 
     found = [cost_model._shortest_time(work, torch.device("cpu")) for _ in range(40)]
-    # A step has dozens of matmuls. Large ones are timed three times only; the first steps correct the plan.
+    # A step has dozens of matmuls. Large ones are timed a few times only; the first steps correct the plan.
     assert sum(found) / len(found) < factor * real
     assert min(found) >= real
 

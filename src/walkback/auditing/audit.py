@@ -115,7 +115,8 @@ def run_audit(
     if tuning is not None:
         methods = [resolved.tuned(tuning) for resolved in methods]
     measurer = RunMeasurer(options.data_root, choose_device(options.device))
-    reports = diagnose_resolved(methods, options.out, judge_options, measurer, listener, PAGES)
+    again = not options.resume
+    reports = diagnose_resolved(methods, options.out, judge_options, measurer, listener, PAGES, again=again)
     table = make_audit_table([report.to_json() for report in reports])
     write_overview(table, options.out, options.out)
     return Audit(options.out, tuple(results), table, tuning)

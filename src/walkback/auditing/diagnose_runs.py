@@ -59,6 +59,8 @@ def diagnose_resolved(
     measurer: RunMeasurer,
     listener: ProgressListener,
     forms: Sequence[str] = ("html",),
+    *,
+    again: bool = True,
 ) -> Iterator[DiagnosticReport]:
     """The same for finished runs of one folder that are resolved already."""
     run_index = RunIndex(folder)
@@ -66,7 +68,8 @@ def diagnose_resolved(
         listener.measuring(resolved.name, done, len(resolved_runs))
         run = store.open_run(folder / resolved.name, without=(store.RULE,))
         measurer.check(run, resolved)
-        yield _diagnose_and_save(run, resolved, judge_options, measurer, run_index, forms)
+        taken = None if again else stored_measurements(run, measurer)
+        yield _diagnose_and_save(run, resolved, judge_options, measurer, run_index, forms, taken)
 
 
 def _diagnose_and_save(

@@ -256,21 +256,21 @@ GLOSSARY: dict[str, str] = {
     "FA": "Feedback alignment: the credit is sent back through fixed random matrices, from block to block.",
     "DFA": "Direct feedback alignment: the output error is sent to every block by a fixed random matrix.",
     "State Bridge": "A method whose credit is the loss gradient through a learned map from each state to the last one.",
-    "unit error": "scale=unit_error of DFA: each sample's output error is scaled to norm 1 before it is sent to the blocks.",
+    "unit error": "A setting of DFA, scale=unit_error: each sample's output error is sent with norm 1.",
     "Credit Bridge": "A method whose credit is the gradient of a learned estimate of the final loss from each state.",
     "scale stable": "Growth (D1) passes.",
     "chosen": "The learning rate with the best mean accuracy on held-out training samples.",
 }  # fmt: skip
 
 LEGEND: dict[str, str] = {
-    "blocks add": "accuracy over the same network with random frozen blocks",
+    "blocks add": "accuracy over that with frozen random blocks",
     "growth": "largest ratio of hidden norms over a layer",
-    "depth": "training the blocks helps",
-    "alignment": "each block's credit (training signal) points along the gradient",
+    "depth": "training blocks helps",
+    "alignment": "each block's credit (training signal) follows the gradient",
     "walked back": "may not be claimed",
 }
 """The terms of the summary in a terminal, each in a few words."""
-SETTINGS_LEGEND: dict[str, str] = {"unit error": "error scaled to norm 1"}
+SETTINGS_LEGEND: dict[str, str] = {"unit error": "of norm 1"}
 """The same for settings in short names of methods; shown where one has them."""
 
 _ALIASES: dict[str, str] = {

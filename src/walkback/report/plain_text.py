@@ -9,7 +9,7 @@ from walkback.report.cards import view
 from walkback.report.overview import aligned_table
 from walkback.report.sections import Card, Section
 
-WIDTH = 100
+_WIDTH = 100
 _MAIN = ("claims", "checks", "layers", "blocks", "rerun")
 """The sections that are shown unless all are asked for."""
 
@@ -35,5 +35,5 @@ def _section_lines(section: Section) -> list[str]:
 
 
 def _wrapped(texts: Iterable[str]) -> list[str]:
-    wrapper = TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    wrapper = TextWrapper(_WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
     return [line for text in texts for line in wrapper.wrap(text)]

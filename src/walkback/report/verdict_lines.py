@@ -33,7 +33,7 @@ Paint = Callable[[Outcome, str], str]
 _SHOWN_CLAIMS = ("depth", "alignment")
 _NOTHING_TO_SAY = ("trivial", "not_made", "not_applicable")
 """Outcomes of the alignment claim that the line of a method leaves out."""
-WIDTH = 100
+_WIDTH = 100
 
 
 def plain(verdict: Outcome, text: str) -> str:
@@ -218,4 +218,6 @@ def _legend(table: AuditTable) -> list[str]:
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
-    return TextWrapper(WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False).wrap(text)
+    return TextWrapper(_WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False).wrap(
+        text
+    )

@@ -46,9 +46,11 @@ EAGER_LAUNCH = 6e-6
 TIMING_SECONDS = 5e-4
 """On a GPU, a matmul is repeated for about this long per timing."""
 
-LEAST_TIMINGS, MOST_TIMINGS, TIMINGS_SECONDS = 3, 20, 1e-2
-"""A matmul is timed at least and at most so often, and in between for so long by the shortest timing: on a machine
-where others compute, most timings are too long."""
+AGREEING, SPREAD = 4, 1.05
+"""A matmul is timed until this many timings are within this factor of the shortest: on a machine where others compute,
+most timings are too long, and by different factors."""
+MOST_TIMINGS, MOST_SECONDS = 30, 0.3
+"""It is timed no more often, and no longer once there are enough timings."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,11 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 def _shortest_time(work: Callable[[], object], device: torch.device) -> float:
     """The shortest of several timings: other load on the machine can only add time."""
     found: list[float] = []
-    while len(found) < LEAST_TIMINGS or (len(found) < MOST_TIMINGS and len(found) * min(found) < TIMINGS_SECONDS):
+    while len(found) < AGREEING or (
+        len(found) < MOST_TIMINGS
+        and sum(found) < MOST_SECONDS
+        and sum(seconds <= SPREAD * min(found) for seconds in found) < AGREEING
+    ):
         synchronize(device)
         start = time.perf_counter()
         work()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from walkback.training.planning.fleet_plan import FleetGroup
 
-STEPS, SECONDS = 20, 5.0
+_STEPS, _SECONDS = 20, 5.0
 """Steps and seconds after which the measured time counts; a whole epoch is enough as well."""
-NOTEWORTHY, LONG = 1.5, 60.0
+_NOTEWORTHY, _LONG = 1.5, 60.0
 """A correction by this factor is worth telling, where one of the times is longer than this many seconds."""
 
 
@@ -38,10 +38,10 @@ class TimeLeft:
         if self._corrected or group is None or not group.steps_left:
             return None
         whole_epoch = self._steps >= group.resolved_runs[0].steps_per_epoch
-        if not (whole_epoch or (self._steps >= STEPS and elapsed >= SECONDS)):
+        if not (whole_epoch or (self._steps >= _STEPS and elapsed >= _SECONDS)):
             return None
         self._corrected = True
         predicted = (group.seconds - group.compile_seconds) * self._steps / group.steps_left
         total = self._planned * elapsed / predicted if predicted > 0 else self._planned
-        apart = max(total, self._planned) > NOTEWORTHY * min(total, self._planned)
-        return total if apart and max(total, self._planned) > LONG else None
+        apart = max(total, self._planned) > _NOTEWORTHY * min(total, self._planned)
+        return total if apart and max(total, self._planned) > _LONG else None
