@@ -140,7 +140,7 @@ TRAIN = [
     (["--method", ""], r"Cannot read '': the name before ':' is missing\."),
     (["--arch", ""], r"Cannot read '': the name before ':' is missing\."),
     (["--data", ":train=5"], r"Cannot read ':train=5': the name before ':' is missing\."),
-    (["--method"], r"argument --method: expected at least one argument"),
+    (["--method"], r"argument --methods/--method: expected at least one argument"),
     (["--seeds", ""], r"argument --seeds: invalid int value: ''"),
     (["--set", ""], r"Cannot read '' in --set\. Write --set key=value"),
     (["--set", "batch="], r"Cannot read 'batch=' in --set\. Write --set key=value"),

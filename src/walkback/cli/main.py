@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         known = [option for action in self._actions for option in action.option_strings]
-        for word in (word.rstrip(":") for word in message.split()):
+        for word in (word.rstrip(":") for word in message.split() if "/--" not in word):
             close = difflib.get_close_matches(word, known, n=1) if word.startswith("--") and word not in known else []
             if close:
                 message += f". Did you mean {close[0]}?"

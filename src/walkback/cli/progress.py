@@ -151,18 +151,23 @@ def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = O
 
 
 def result_table(results: Sequence[Result]) -> Table:
-    """A row for each run, with its test accuracy."""
+    """A row for each run, with its test accuracy and its short name."""
     table = Table(title="Test accuracy after the last epoch", title_justify="left", box=None)
     table.add_column("method", overflow="fold")
     with_loss = any(result.test_loss is not None for result in results)
     for heading in ("seed", "test acc", *(["nats a token"] if with_loss else []), "seconds"):
         table.add_column(heading, justify="right")
-    table.add_column("run", overflow="fold", style="dim")
+    table.add_column("id", style="dim")
     for result in results:
         accuracy = "unfinished" if result.test_acc is None else f"{result.test_acc:.4f}"
         loss = [] if not with_loss else ["" if result.test_loss is None else f"{result.test_loss:.4f}"]
-        table.add_row(result.method, str(result.seed), accuracy, *loss, f"{result.seconds:.1f}", result.run)
+        table.add_row(result.method, str(result.seed), accuracy, *loss, f"{result.seconds:.1f}", short_id(result.run))
     return table
+
+
+def short_id(run: str) -> str:
+    """The hash at the end of a run's name, which names the run on the command line."""
+    return run.rpartition("_")[2]
 
 
 def clock(seconds: float) -> str:

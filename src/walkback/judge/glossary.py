@@ -200,6 +200,7 @@ GLOSSARY: dict[str, str] = {
     "failure mode": "How a method fails: 1a growth, 1b collapse of the reference, 2 low or concentrated credit.",
     # Runs.
     "run": "One training of a method on a network and data set with one seed, stored in a folder with a run.json.",
+    "id": "The hash at the end of a run's name; on the command line it names the run.",
     "fleet": "Runs that differ only in seed, frozen baseline and per-model numbers, trained in one batched step.",
     "card": "report.json: the verdict on a run or a model, every number behind it, and a hash that reveals changes.",
     "seed": "The number that determines a run's initial weights, feedback and order of samples.",
@@ -263,14 +264,14 @@ GLOSSARY: dict[str, str] = {
 }  # fmt: skip
 
 LEGEND: dict[str, str] = {
-    "blocks add": "accuracy over that with frozen random blocks",
+    "blocks add": "accuracy over the same network with blocks frozen at random",
     "growth": "largest ratio of hidden norms over a layer",
-    "depth": "training blocks helps",
-    "alignment": "each block's credit (training signal) follows the gradient",
+    "depth": "training the blocks helps",
+    "alignment": "each block's credit (training signal) points along the gradient",
     "walked back": "may not be claimed",
 }
 """The terms of the summary in a terminal, each in a few words."""
-SETTINGS_LEGEND: dict[str, str] = {"unit error": "of norm 1"}
+SETTINGS_LEGEND: dict[str, str] = {"unit error": "the error scaled to norm 1"}
 """The same for settings in short names of methods; shown where one has them."""
 
 _ALIASES: dict[str, str] = {

@@ -183,19 +183,19 @@ _SHORT_REASONS: Mapping[tuple[str, str], str] = {
     ("alignment", "anti-aligned"): "its credit points against the gradient",
     ("alignment", "absent"): "its credit is no closer to the gradient than chance",
     ("alignment", "absent, fresh"): "its credit is no closer to the gradient than chance",
-    ("alignment", "not shown"): "its credit is not shown to be closer to the gradient than chance",
-    ("alignment", "not shown, fresh"): "its credit is not shown to be closer to the gradient than chance",
+    ("alignment", "not shown"): "its credit is not shown closer to the gradient than chance",
+    ("alignment", "not shown, fresh"): "its credit is not shown closer to the gradient than chance",
     ("alignment", "skip path"): "its credit is aligned only via the skip connections",
     ("alignment", "blocks"): "some blocks get credit that is no closer to the gradient than chance",
     ("alignment", "update"): "some blocks get updates that are no closer to the gradient than chance",
     (
         "alignment",
         "blocks not shown",
-    ): "not every block's credit is shown to be closer to the gradient than chance",
+    ): "not every block's credit is shown closer to the gradient than chance",
     (
         "alignment",
         "update not shown",
-    ): "not every block's update is shown to be closer to the gradient than chance",
+    ): "not every block's update is shown closer to the gradient than chance",
 }
 """What a row of a claim's table means, in few words; another row is told by its whole reason."""
 _FAILING = {

@@ -92,6 +92,8 @@ def _list_runs(folder: Path, as_json: bool) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    # The hash at the end of a run's name is enough to name it on the command line.
+    rows = [{"id": row.pop("run").rpartition("_")[2], **row} for row in rows]
     table = Table(box=None)
     headings = list(dict.fromkeys(key for row in rows for key in row))
     for heading in headings:
