@@ -173,7 +173,8 @@ class TestTrain:
         lines = printed.out.splitlines()
         assert "Test accuracy" in lines[0]
         assert [line.split()[:2] for line in lines[2:]] == [["bp", "42"], ["fa", "42"]]
-        assert [line.split()[-1] for line in lines[2:]] == sorted(path.name for path in (here / "runs").iterdir())
+        ends = [path.name.rpartition("_")[2] for path in sorted((here / "runs").iterdir())]
+        assert [line.split()[-1] for line in lines[2:]] == ends
 
     def test_the_plan_is_printed_on_stderr(self, here, capsys):
         assert main(["train", *TINY]) == 0
@@ -377,7 +378,7 @@ class TestList:
     def test_an_empty_and_a_missing_folder(self, here, capsys):
         (here / "runs").mkdir()
         assert main(["ls", "runs"]) == 0
-        assert capsys.readouterr().out == "no runs\n"
+        assert capsys.readouterr().out == "no runs in runs\n"
         assert main(["ls", "runs", "nowhere"]) == 3
         assert "nowhere" in capsys.readouterr().err
 

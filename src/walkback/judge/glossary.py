@@ -265,12 +265,12 @@ GLOSSARY: dict[str, str] = {
 
 LEGEND: dict[str, str] = {
     "blocks add": "accuracy over the same network with blocks frozen at random",
-    "growth": "largest ratio of hidden norms over a layer",
+    "growth": "largest ratio of hidden norms over a layer (fails above {limit:g})",
     "depth": "training the blocks helps",
     "alignment": "each block's credit (training signal) points along the gradient",
     "walked back": "may not be claimed",
 }
-"""The terms of the summary in a terminal, each in a few words."""
+"""The terms of the summary in a terminal, each in a few words; `{limit}` is the threshold of growth (D1)."""
 SETTINGS_LEGEND: dict[str, str] = {"unit error": "the error scaled to norm 1"}
 """The same for settings in short names of methods; shown where one has them."""
 

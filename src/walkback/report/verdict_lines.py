@@ -213,7 +213,8 @@ def _legend(table: AuditTable) -> list[str]:
         about.append(f"all but bp with {', '.join(shared)}")
     names = ", ".join(short_names([row.method for row in table.rows])).split(", ")
     shown = {**{name: text for name, text in SETTINGS_LEGEND.items() if name in names}, **LEGEND}
-    terms = [f"{term}: {text}" for term, text in shown.items()]
+    limit = table.rows[0].cards[0]["thresholds"]["h_norm_explosion_ratio"]
+    terms = [f"{term}: {text.format(limit=limit)}" for term, text in shown.items()]
     return _wrapped(f"{'; '.join([*terms, *about])}.", "")
 
 
