@@ -5,8 +5,10 @@ A check that is added later needs no entry: its explanation is the first line of
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from walkback.core.catalog import Entry
-from walkback.core.errors import unknown
+from walkback.core.errors import InputError
 from walkback.judge.checks import CHECKS
 from walkback.judge.thresholds import DiagnosticThresholds
 
@@ -433,4 +435,6 @@ def explain(term: str) -> str:
     checks: dict[str, Entry] = {entry.name.lower(): entry for entry in CHECKS.entries()}
     if normal(term) in checks:
         return checks[normal(term)].summary
-    raise unknown("term", term, {*GLOSSARY, *checks})
+    close = get_close_matches(normal(term), [*_NAMES, *checks], n=1, cutoff=0.5)
+    hint = f" Did you mean '{_NAMES.get(close[0], close[0])}'?" if close else ""
+    raise InputError(f"Unknown term '{term}'.{hint} `walkback explain` lists all terms.")
