@@ -28,7 +28,7 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
         "--protocol",
         choices=tuple(PROTOCOLS),
         default=CLAIMS_EDITION,
-        help="rule that decides the verdict: what may be claimed, or that of the later paper (three) or the first (four)",
+        help="rule that decides the verdict: what may be claimed, or the later paper's (three) or the first one's (four)",
     )
     parser.add_argument(
         "--null",
