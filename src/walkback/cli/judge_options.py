@@ -28,7 +28,7 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
         "--protocol",
         choices=tuple(PROTOCOLS),
         default=CLAIMS_EDITION,
-        help="rule that decides the verdict: what may be claimed, or the later paper's (three) or the first one's (four)",
+        help="rule that decides the verdict: by what may be claimed, or one of the papers' (later: three, first: four)",
     )
     parser.add_argument(
         "--null",
