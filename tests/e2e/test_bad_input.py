@@ -140,7 +140,7 @@ TRAIN = [
     (["--method", ""], r"Cannot read '': the name before ':' is missing\."),
     (["--arch", ""], r"Cannot read '': the name before ':' is missing\."),
     (["--data", ":train=5"], r"Cannot read ':train=5': the name before ':' is missing\."),
-    (["--method"], r"argument --method: expected at least one argument"),
+    (["--method"], r"argument --methods/--method: expected at least one argument"),
     (["--seeds", ""], r"argument --seeds: invalid int value: ''"),
     (["--set", ""], r"Cannot read '' in --set\. Write --set key=value"),
     (["--set", "batch="], r"Cannot read 'batch=' in --set\. Write --set key=value"),
@@ -181,9 +181,9 @@ def test_options_are_suggested_for_misspelled_options_only(refused):
     assert "Did you mean --epochs?" in refused("train", "--epochz", "3")
 
 
-@pytest.mark.parametrize("word", ["--method", "--arch", "--data", "--epochs", "--out", "--device"])
+@pytest.mark.parametrize("word", ["--methods/--method", "--arch", "--data", "--epochs", "--out", "--device"])
 def test_an_option_without_its_value_is_refused(refused, word):
-    assert f"argument {word}: expected" in refused("train", word)
+    assert f"argument {word}: expected" in refused("train", word.partition("/")[0])
 
 
 @pytest.mark.parametrize(("words", "sentence"), TRAIN[:10] + TRAIN[-20:-10], ids=lambda value: str(value)[:60])
@@ -202,10 +202,12 @@ def test_a_missing_gpu_is_refused(refused):
     ("words", "sentence"),
     [
         (["trian"], r"Unknown command 'trian'\. Did you mean 'train'\?"),
-        (["ls"], r"walkback ls: the following arguments are required: what"),
-        (["ls", "method"], r"walkback ls: argument what: invalid choice: 'method'"),
+        (["ls", "method"], r"Unknown catalog 'method'\. Did you mean 'methods'\?"),
         (["ls", "runs", "nowhere"], r"There is no folder nowhere\."),
-        (["ls", "methods", "here"], r"folder .*`walkback ls runs`.*`walkback ls methods`"),
+        (["ls", "methods", "dff"], r"Unknown method 'dff'\. Did you mean 'dfa'\?"),
+        (["show", "nowhere"], r"There is no file or folder nowhere\."),
+        (["completion", "tcsh"], r"argument shell: invalid choice: 'tcsh'"),
+        (["explain", "concentraton"], r"Unknown term 'concentraton'\. Did you mean 'concentration'\?"),
         (["data"], r"walkback data: the following arguments are required"),
         (["data", "verify", "cifar10"], r"cifar10 was not found"),
         (["data", "get", "cifar1O"], r"Unknown data set 'cifar1O'\. Did you mean 'cifar10'\?"),

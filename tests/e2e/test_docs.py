@@ -25,7 +25,6 @@ import pytest
 
 import walkback as wb
 from committed import RESULTS
-from walkback.cli.commands.demo import DEMO_METHODS
 from walkback.cli.main import COMMANDS, Parser
 from walkback.core.version import __version__
 from walkback.judge.alignment_claim import ALIGNMENT_TABLE
@@ -346,18 +345,5 @@ def test_the_readme_shows_the_table_the_demo_prints(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "walkback", "demo", "--quiet"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    text = (ROOT / "README.md").read_text()
-    for method in DEMO_METHODS:
-        shown, printed = (
-            next(line.split() for line in page.splitlines() if line.split()[1:2] == [method])
-            for page in (text, done.stdout)
-        )
-        assert len(shown) == len(printed) > 8
-        for left, right in zip(shown, printed, strict=True):
-            number = re.fullmatch(r"[-+]?[\d.,]+×?", left)
-            # The last digits may differ between processors, which sum in another order. Words may not.
-            if number:
-                bare = [float(word.strip("×").replace(",", "")) for word in (left, right)]
-                assert bare[0] == pytest.approx(bare[1], rel=0.2, abs=2)
-            else:
-                assert left == right
+    # In every digit: the demo shows only what is the same on every processor.
+    assert f"```text\n{done.stdout}```" in (ROOT / "README.md").read_text()

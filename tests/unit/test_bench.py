@@ -510,11 +510,15 @@ class TestCosts:
         listed = {row["name"]: row["cost_in_bp_steps"] for row in rows if "cost_in_bp_steps" in row}
         assert listed == {name: costs.bp_steps(name) for name in timed}
         assert main(["ls", "methods"]) == 0
-        assert capsys.readouterr().out.count("cost in bp steps: ") == len(timed) > 0
+        shown = {words[0]: words[1] for line in capsys.readouterr().out.splitlines()[1:] if (words := line.split())}
+        for name in timed:
+            assert shown[name] == f"{next(iter(costs.bp_steps(name).values()))['alone']:.2f}"
+            assert main(["ls", "methods", name]) == 0
+            assert capsys.readouterr().out.count("cost in bp steps: ") == 1
 
     def test_a_rule_that_was_not_timed_is_listed_without_a_measured_cost(self, capsys, monkeypatch, tmp_path):
         monkeypatch.setattr(costs, "FILE", tmp_path / "none.json")
-        assert main(["ls", "methods"]) == 0
+        assert main(["ls", "methods", "bp"]) == 0
         shown = " ".join(capsys.readouterr().out.split())
         (bp,) = (entry for entry in RULES.entries() if entry.name == "bp")
         assert f"cost: {bp.facts['Cost']}" in shown

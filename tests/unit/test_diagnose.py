@@ -14,8 +14,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import walkback as wb
+from walkback.auditing.measure_run import RunMeasurer
 from walkback.cli.main import main
+from walkback.core.measurements import Measurements
 from walkback.judge.checks import CHECKS
+from walkback.judge.glossary import GLOSSARY
 
 
 def batches(groups=8, seed=0):
@@ -45,7 +48,7 @@ def test_the_reference_packages_quick_start_runs_as_printed(model):
     assert report.protocol == "four"
     assert report.verdict == "walked_back"
     lines = str(report).splitlines()
-    assert lines[-1].startswith("VERDICT: needs walk-back: ")
+    assert lines[0].startswith("VERDICT: needs walk-back: ")
     assert all(any(line.startswith(name) for line in lines) for name in ("D1", "D2", "direction", "D3"))
     custom = DiagnosticThresholds(
         g_norm_floor=1e-6, h_norm_explosion_ratio=20.0, stability_drift_ceiling=0.30, frozen_acc_margin_pp=-10.0
@@ -69,7 +72,7 @@ def test_without_a_baseline_the_default_edition_is_inconclusive(model):
     report = wb.diagnose(model, batches())
     assert report.verdict == "inconclusive"
     assert report.flags["D3"].status == "missing"
-    assert str(report).splitlines()[-1].startswith("VERDICT: inconclusive: ")
+    assert str(report).startswith("VERDICT: inconclusive: ")
 
 
 def test_a_planted_explosion_with_a_collapsed_reference_is_walked_back(model):
@@ -164,6 +167,100 @@ def test_backprop_is_trivially_aligned_and_a_shell_makes_no_claim(runs, capsys):
     bp, shell = map(json.loads, capsys.readouterr().out.splitlines())
     assert bp["claims"]["alignment"]["outcome"] == "trivial"
     assert shell["claims"]["alignment"]["outcome"] == "not_applicable"
+
+
+class TestFolder:
+    @pytest.fixture
+    def folder(self, runs, tmp_path):
+        """Backprop, DFA and DFA's frozen baseline, of both seeds; nothing is measured."""
+        for method, seed in runs:
+            if "penalty" not in method:
+                copied(runs[method, seed], tmp_path)
+        folder = tmp_path / "elsewhere"
+        for name in ("report.json", "measurements.npz"):
+            for path in folder.glob(f"*/{name}"):
+                path.unlink()
+        return folder
+
+    @pytest.fixture
+    def measured(self, monkeypatch):
+        """The names of the runs that are measured."""
+        names: list[str] = []
+        measure = RunMeasurer.measure
+
+        def noted(self, run, resolved):
+            names.append(run.name)
+            return measure(self, run, resolved)
+
+        monkeypatch.setattr(RunMeasurer, "measure", noted)
+        return names
+
+    def test_only_what_is_new_is_measured_and_frozen_baselines_are_left_out(self, folder, measured, capsys):
+        main(["diagnose", str(folder)])
+        first = capsys.readouterr()
+        assert sorted(measured) == sorted(path.name for path in folder.glob("*") if "shell" not in path.name)
+        assert "4 frozen baselines left out" in first.err
+        cards = {path: path.read_text() for path in folder.glob("*/report.json")}
+        assert len(cards) == len(measured) == 4
+        measured.clear()
+        main(["diagnose", str(folder)])
+        assert not measured
+        assert capsys.readouterr().out == first.out
+        assert {path: path.read_text() for path in folder.glob("*/report.json")} == cards
+        main(["diagnose", str(folder), "--again"])
+        assert len(measured) == 4
+
+    def test_the_summary_has_a_line_for_each_method_verdict_first(self, folder, capsys):
+        main(["diagnose", str(folder)])
+        shown = capsys.readouterr().out
+        heads = {line.split()[1] for line in shown.splitlines() if line[0] in "✓✗?!"}
+        assert heads == {"bp", "dfa"}
+        assert main(["show", str(folder)]) == 0
+        assert capsys.readouterr().out == shown
+
+    def test_stored_measurements_are_judged_by_other_options(self, folder, measured, capsys):
+        main(["diagnose", str(folder), "--json"])
+        main(["diagnose", str(folder), "--threshold", "h_norm_explosion_ratio=1.0001", "--protocol", "four", "--json"])
+        assert len(measured) == 4
+        cards = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        assert {card["protocol"] for card in cards[4:]} == {"four"}
+        assert all(card["checks"][0]["threshold"] == 1.0001 for card in cards[4:])
+
+    @pytest.mark.parametrize("change", ["weights", "version", "device", "damaged"])
+    def test_a_run_whose_measurements_are_of_something_else_is_measured(self, folder, measured, monkeypatch, change):
+        (path,) = [path for path in folder.iterdir() if path.name.startswith("bp_") and "_s1_" in path.name]
+        main(["diagnose", str(path), "--json"])
+        stored = Measurements.load(path / "measurements.npz")
+        if change == "version":
+            monkeypatch.setattr("walkback.auditing.diagnose_runs.__version__", "0.0.1")
+        elif change == "damaged":
+            (path / "measurements.npz").write_bytes(b"nothing")
+        else:
+            key, value = {"weights": ("files", {}), "device": ("measured_on", "cuda: another")}[change]
+            Measurements(stored.arrays, {**stored.facts, key: value}).save(path / "measurements.npz")
+        measured.clear()
+        main(["diagnose", str(path), "--json"])
+        assert measured == [path.name]
+
+    def test_a_folder_of_frozen_baselines_alone_is_refused(self, folder, capsys):
+        for path in folder.iterdir():
+            if "shell" not in path.name:
+                shutil.rmtree(path)
+        assert main(["diagnose", str(folder)]) == 3
+        assert "only frozen baselines" in capsys.readouterr().err
+
+    def test_runs_are_named_by_the_beginning_of_their_name_or_hash(self, folder, capsys, monkeypatch):
+        monkeypatch.chdir(folder)
+        (path,) = [path for path in folder.iterdir() if path.name.startswith("dfa_") and "_s2_" in path.name]
+        main(["diagnose", path.name[:-3], "--json"])
+        main(["diagnose", path.name.rpartition("_")[2][:6], "--json"])
+        main(["show", path.name[:-1], "--json"])
+        cards = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        assert [card["provenance"]["run"] for card in cards] == [path.name] * 3
+        assert main(["diagnose", "dfa_"]) == 3
+        message = capsys.readouterr().err
+        assert "'dfa_' is the beginning of 2 runs: " in message
+        assert path.name in message
 
 
 def copied(result, tmp_path):
@@ -296,11 +393,18 @@ def test_a_folder_without_runs_is_a_mistake_not_a_success(tmp_path, capsys):
 
 def test_explain_says_what_each_check_is(capsys):
     assert main(["explain"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(CHECKS.names())
+    listed = capsys.readouterr().out
+    assert all(line.startswith(name) for line, name in zip(listed.splitlines(), CHECKS.names(), strict=False))
+    assert all(term in " ".join(listed.split()) for term in GLOSSARY)
     assert main(["explain", "D2"]) == 0
     assert "Misleads:" in capsys.readouterr().out
     assert main(["explain", "D9"]) == 3
-    assert "Unknown diagnostic 'D9'" in capsys.readouterr().err
+    assert "Unknown term 'D9'" in capsys.readouterr().err
+
+
+def test_explain_knows_the_terms_of_table_heads(capsys):
+    assert main(["explain", "‖g_L‖", "@128", "↑"]) == 0
+    assert " ".join(capsys.readouterr().out.split()) == f"|g_L|: {GLOSSARY['|g_L|']}"
 
 
 def chain(*layers: nn.Module) -> nn.Sequential:

@@ -191,7 +191,6 @@ class TestCommand:
         capsys.readouterr()
         for words, part in (
             ([str(clean.parent / "missing")], "missing' does not exist"),
-            ([], "No path"),
             ([str(clean), "--select", "WB999"], "'WB999'. Did you mean"),
             ([str(clean), "--select", "WB001", "--ignore", "wb001"], "--select and --ignore"),
             (["--explain", "WB999"], "'WB999'"),

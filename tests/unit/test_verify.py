@@ -95,7 +95,7 @@ def test_an_untouched_card_is_confirmed_and_nothing_is_written(made, capsys):
     before = {path: path.read_bytes() for path in sorted(made.parent.rglob("*")) if path.is_file()}
     assert main(["verify", str(made / "report.json"), str(made), "--device", "cpu"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == "VERIFY: confirmed"
+    assert out[0] == "VERIFY: confirmed"
     assert not any("DIFFERS" in line or "NOT CHECKED" in line for line in out)
     assert {path: path.read_bytes() for path in sorted(made.parent.rglob("*")) if path.is_file()} == before
 
@@ -205,9 +205,9 @@ def test_a_missing_or_foreign_feedback_is_named(runs, damage, capsys):
     else:
         shutil.copy(runs / "model.safetensors", runs / "rule.safetensors")
     assert main(["verify", str(runs / "report.json"), str(runs)]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("VERIFY: refuted: checkpoint rule.safetensors (the card has '")
-    assert ("no such file" in last) == (damage == "remove")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("VERIFY: refuted: checkpoint rule.safetensors (the card has '")
+    assert ("no such file" in first) == (damage == "remove")
 
 
 def test_a_card_that_says_its_feedback_was_missing_is_right(runs):

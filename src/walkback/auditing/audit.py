@@ -20,7 +20,7 @@ from walkback.report.formats import PAGES
 from walkback.report.notebook import audit_html, data_frame, method_rows, plot_audit
 from walkback.report.overview import overview_text
 from walkback.report.tuning import tuning_text
-from walkback.report.verdict_lines import MARKS, verdict_lines
+from walkback.report.verdict_lines import MARKS, Paint, plain, summary_lines
 from walkback.runs.train_runs import (
     ProgressListener,
     Result,
@@ -78,9 +78,12 @@ class Audit:
         """One row for each method as a pandas data frame; empty while a run is unfinished."""
         return data_frame([] if self.table is None else method_rows(self.table))
 
-    def summary(self, marks: Mapping[Outcome, str] = MARKS) -> str:
-        """A line for each method, verdict first, and the reasons; and the learning rates, if they were tuned."""
-        return self._with_tuning("" if self.table is None else "\n".join(verdict_lines(self.table, marks)))
+    def summary(self, marks: Mapping[Outcome, str] = MARKS, paint: Paint = plain, decimals: int = 1) -> str:
+        """A line for each method, verdict first, the reasons, and what the terms mean; and the learning rates, if they
+        were tuned. `decimals` are those of percentages."""
+        if self.table is None:
+            return self._unfinished
+        return self._with_tuning("\n".join(summary_lines(self.table, marks, paint, decimals)))
 
     @property
     def full_text(self) -> str:
@@ -122,7 +125,8 @@ def run_audit(
     if tuning is not None:
         methods = [resolved.tuned(tuning) for resolved in methods]
     measurer = RunMeasurer(options.data_root, choose_device(options.device))
-    reports = diagnose_resolved(methods, options.out, judge_options, measurer, listener, PAGES)
+    again = not options.resume
+    reports = diagnose_resolved(methods, options.out, judge_options, measurer, listener, PAGES, again=again)
     table = make_audit_table([report.to_json() for report in reports])
     write_overview(table, options.out, options.out)
     return Audit(options.out, tuple(results), table, tuning)

@@ -8,12 +8,15 @@ from typing import Any
 
 from walkback.auditing.diagnose_model import ONE_PASS
 from walkback.auditing.measure_run import RunMeasurer
+from walkback.core.errors import InputError
 from walkback.core.measurements import Array, Measurements
 from walkback.core.tuning import TuningTable
+from walkback.core.version import __version__
+from walkback.judge.card import read_card
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
-from walkback.report.save import MEASUREMENTS, save_card
+from walkback.report.save import CARD, MEASUREMENTS, save_card
 from walkback.runs import store
 from walkback.runs.run_index import RunIndex
 from walkback.runs.train_runs import ProgressListener
@@ -29,10 +32,13 @@ def diagnose_runs(
     measurer: RunMeasurer,
     listener: ProgressListener,
     forms: Sequence[str] = ("html",),
+    *,
+    again: bool = True,
 ) -> Iterator[DiagnosticReport]:
     """Measure finished runs one by one and judge each against the runs in its folder.
 
-    Measurements, card and pages are written into the run's folder.
+    Measurements, card and pages are written into the run's folder. Unless `again`, runs that were measured before in
+    the same way are judged by their stored measurements.
     """
     indexes: dict[Path, RunIndex] = {}
     for done, path in enumerate(paths):
@@ -41,7 +47,9 @@ def diagnose_runs(
         if folder not in indexes:
             indexes[folder] = RunIndex(folder)
         run = store.open_run(path, without=(store.RULE,))
-        yield _diagnose_and_save(run, measurer.resolved(run), judge_options, measurer, indexes[folder], forms)
+        resolved = measurer.resolved(run)
+        taken = None if again else stored_measurements(run, measurer)
+        yield _diagnose_and_save(run, resolved, judge_options, measurer, indexes[folder], forms, taken)
 
 
 def diagnose_resolved(
@@ -51,6 +59,8 @@ def diagnose_resolved(
     measurer: RunMeasurer,
     listener: ProgressListener,
     forms: Sequence[str] = ("html",),
+    *,
+    again: bool = True,
 ) -> Iterator[DiagnosticReport]:
     """The same for finished runs of one folder that are resolved already."""
     run_index = RunIndex(folder)
@@ -58,7 +68,8 @@ def diagnose_resolved(
         listener.measuring(resolved.name, done, len(resolved_runs))
         run = store.open_run(folder / resolved.name, without=(store.RULE,))
         measurer.check(run, resolved)
-        yield _diagnose_and_save(run, resolved, judge_options, measurer, run_index, forms)
+        taken = None if again else stored_measurements(run, measurer)
+        yield _diagnose_and_save(run, resolved, judge_options, measurer, run_index, forms, taken)
 
 
 def _diagnose_and_save(
@@ -68,11 +79,31 @@ def _diagnose_and_save(
     measurer: RunMeasurer,
     run_index: RunIndex,
     forms: Sequence[str],
+    taken: Measurements | None = None,
 ) -> DiagnosticReport:
-    report = diagnose_run(run, resolved, judge_options, measurer, run_index)
-    report.measurements.save(run.path / MEASUREMENTS)
+    """`taken` are the run's stored measurements, if it is not to be measured."""
+    measured = measurer.measure(run, resolved) if taken is None else taken
+    report = judge_run(run, resolved, measured, judge_options, run_index, measurer.correct, measurer.losses)
+    if taken is None:
+        report.measurements.save(run.path / MEASUREMENTS)
     save_card(report, run.path, forms)
     return report
+
+
+def stored_measurements(run: store.Run, measurer: RunMeasurer) -> Measurements | None:
+    """The run's stored measurements, if this version took them from these weights on such a device; else None."""
+    if run.lacks_rule_state or not ((run.path / MEASUREMENTS).is_file() and (run.path / CARD).is_file()):
+        return None
+    # Files that are not those that were measured are refused, as when they are measured.
+    run.model()
+    if run.record["rule_has_state"]:
+        run.rule_state()
+    try:
+        taken, version = Measurements.load(run.path / MEASUREMENTS), read_card(run.path / CARD)["walkback"]
+    except InputError:  # Damaged files, or those of another version: measured anew and replaced.
+        return None
+    alike = all(taken.facts.get(name) == value for name, value in measurer.origin(run).items())
+    return taken if alike and version == __version__ else None
 
 
 def diagnose_run(

@@ -117,7 +117,7 @@ class RunMeasurer:
         if resolved.net.per_token:
             chance["unigram_entropy"] = unigram_entropy(labels)
             arrays["test_loss"] = self.losses(run, resolved)
-        facts = {**taken.facts, "leaves": list(first), **chance, **self._origin(run)}
+        facts = {**taken.facts, "leaves": list(first), **chance, **self.origin(run)}
         return Measurements(arrays, facts)
 
     def measure_functional(
@@ -128,9 +128,9 @@ class RunMeasurer:
         subject, labels = _subject(resolved, params, state)
         groups = regroup(_first(self._tests(run, resolved).batches(), samples), distinct=True)
         taken = measure_functional(subject, groups, labels=labels, site=resolved.credit_site, seed=seed)
-        return Measurements(taken.arrays, {**taken.facts, **self._origin(run)})
+        return Measurements(taken.arrays, {**taken.facts, **self.origin(run)})
 
-    def _origin(self, run: store.Run) -> dict[str, Any]:
+    def origin(self, run: store.Run) -> dict[str, Any]:
         """The device of the measurement and the hashes of the measured weights."""
         return {"measured_on": describe_device(self.device), "files": run.record["files"]}
 
@@ -143,7 +143,7 @@ class RunMeasurer:
 
     def measure_answers(self, run: store.Run, resolved: ResolvedRun) -> Measurements:
         """Which of all test samples the run gets right, and no other measurement."""
-        return Measurements({"test_correct": self.correct(run, resolved)}, self._origin(run))
+        return Measurements({"test_correct": self.correct(run, resolved)}, self.origin(run))
 
     def correct(self, run: store.Run, resolved: ResolvedRun) -> Array:
         """1 for each test sample the run gets right, 0 for the others; of windows of tokens the share of right ones."""

@@ -28,13 +28,14 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
         "--protocol",
         choices=tuple(PROTOCOLS),
         default=CLAIMS_EDITION,
-        help="edition that decides the verdict: what may be claimed, or the rule of one of the papers",
+        help="rule that decides the verdict: by what may be claimed, or one of the papers' (later: three, first: four)",
     )
     parser.add_argument(
         "--null",
         choices=("method_shell", "bp_shell"),
         default="method_shell",
-        help="frozen baseline that decides check D3",
+        help="frozen baseline that accuracy is compared with: its other parts are trained by the method itself "
+        "(method_shell) or by backprop (bp_shell)",
     )
     parser.add_argument(
         "--claims",

@@ -8,12 +8,22 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import NoReturn
 
 from walkback.core.catalog import Catalog
 from walkback.core.errors import EXIT_INPUT, EXIT_UNFINISHED, WalkbackError, unknown
 
 COMMANDS = Catalog(kind="command", package="walkback.cli.commands", attribute="run", group="walkback.commands")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "first steps": ("demo", "doctor", "ls", "explain"),
+    "train and judge": ("train", "audit", "diagnose", "watch", "sweep"),
+    "read and share": ("show", "render", "verify", "checklist"),
+    "check evaluation code": ("lint", "pitfalls"),
+    "the papers' experiments": ("study", "quote", "reproduction"),
+    "data, speed, shell": ("data", "bench", "completion"),
+}
+"""The commands as `walkback --help` lists them; those of other packages come after them."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         known = [option for action in self._actions for option in action.option_strings]
-        for word in (word.rstrip(":") for word in message.split()):
+        for word in (word.rstrip(":") for word in message.split() if "/--" not in word):
             close = difflib.get_close_matches(word, known, n=1) if word.startswith("--") and word not in known else []
             if close:
                 message += f". Did you mean {close[0]}?"
@@ -36,6 +46,9 @@ class Parser(argparse.ArgumentParser):
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     given = list(sys.argv[1:] if words is None else words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # A letter that the terminal lacks must not end the command.
+            stream.reconfigure(errors="replace")
     try:
         code = _dispatch(given)
         sys.stdout.flush()
@@ -77,15 +90,20 @@ def _dispatch(given: list[str]) -> int:
     name, rest = given[0], given[1:]
     if name not in COMMANDS.names():
         raise unknown("command", name, COMMANDS.names())
+    try:
+        args = parser_of(name).parse_args(rest)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    code: int = COMMANDS.module(name).run(args)
+    return code
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of a sub-command."""
     module = COMMANDS.module(name)
     parser = Parser(prog=f"walkback {name}", description=module.__doc__, formatter_class=_Help)
     module.add_arguments(parser)
-    try:
-        args = parser.parse_args(rest)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    code: int = module.run(args)
-    return code
+    return parser
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -100,14 +118,19 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 
 
 def _help() -> str:
-    width = max(map(len, COMMANDS.names()))
+    entries = {entry.name: entry for entry in COMMANDS.entries()}
+    width = max(map(len, entries))
+    others = tuple(name for name in entries if not any(name in names for names in GROUPS.values()))
+    groups = {**GROUPS, **({"from other packages": others} if others else {})}
     lines = [
         "usage: walkback COMMAND ...",
         "",
         "May you claim that your method trains this network's depth? Train, measure, judge.",
-        "",
-        "commands:",
-        *(f"  {entry.name:<{width}} {entry.summary}" for entry in COMMANDS.entries()),
+    ]
+    for title, names in groups.items():
+        found = [entries[name] for name in names if name in entries]
+        lines += ["", f"{title}:", *(f"  {entry.name:<{width}} {entry.summary}" for entry in found)]
+    lines += [
         "",
         "`walkback COMMAND --help` shows its options. Exit codes: 0 done, 1 walked back, 2 unfinished or inconclusive,",
         "3 usage or input error.",

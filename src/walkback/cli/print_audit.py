@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
+
+from walkback.cli.terminal import marks, paint, printable
 
 if TYPE_CHECKING:
     from walkback.auditing.audit import Audit
+    from walkback.judge.report import DiagnosticReport
 
 
 def add_printing_arguments(
@@ -17,18 +19,13 @@ def add_printing_arguments(
     parser.add_argument("--json", action="store_true", help=json_help)
 
 
-def print_audit(audit: Audit, full: bool) -> None:
-    """Print the summary or the whole table, and where the page is."""
-    from walkback.report.verdict_lines import ASCII_MARKS, MARKS
-
-    marks = MARKS if _can_print("".join(MARKS.values())) else ASCII_MARKS
-    print(audit.full_text if full else audit.summary(marks))
+def print_audit(audit: Audit, full: bool, decimals: int = 1) -> None:
+    """Print the summary, with percentages of so many decimals, or the whole table; and where the page is."""
+    print(printable(audit.full_text if full else audit.summary(marks(), paint, decimals)))
     print(f"Report: {audit.page}")
 
 
-def _can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+def print_report(report: DiagnosticReport) -> None:
+    """Print a report, verdict first."""
+    label = f"VERDICT: {report.decision.word}"
+    print(f"{paint(report.verdict, label)}{str(report).removeprefix(label)}\n")

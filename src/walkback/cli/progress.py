@@ -14,6 +14,7 @@ from rich.table import Table
 from walkback.runs.train_runs import ProgressListener, Result
 from walkback.training.planning.fleet_plan import FleetGroup, back_off_text
 from walkback.training.planning.load_balance import ONE_WORKER, Workers
+from walkback.training.planning.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -22,21 +23,25 @@ if TYPE_CHECKING:
 class ProgressBar(ProgressListener):
     """Prints the plan and shows a progress bar, both on stderr; the bar only on a terminal."""
 
-    def __init__(self, quiet: bool):
+    def __init__(self, quiet: bool, with_plan: bool = True):
         self._quiet = quiet
+        self._with_plan = with_plan
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._job = ""
         """The job of a user's own function that the bar shows."""
         self._groups: list[FleetGroup] = []
+        self._time_left = TimeLeft(())
         self._steps_before = 0.0
         """Steps done before the present group was started."""
 
     def planned(self, groups: Sequence[FleetGroup], steps: int) -> None:
         self.close()
         self._groups = list(groups)
-        self._console.print(plan_table(groups))
+        self._time_left = TimeLeft(groups)
+        if self._with_plan:
+            self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
             times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
@@ -45,6 +50,7 @@ class ProgressBar(ProgressListener):
             self._progress.start()
 
     def started(self, group: FleetGroup) -> None:
+        self._time_left.started(group)
         if self._progress and self._task is not None:
             number = self._groups.index(group) + 1
             self._progress.update(self._task, description=f"fleet {number}/{len(self._groups)}: {group.label}")
@@ -59,6 +65,9 @@ class ProgressBar(ProgressListener):
             self._progress.update(self._task, completed=self._steps_before, total=total)
 
     def stepped(self, steps: int) -> None:
+        corrected = self._time_left.stepped(steps)
+        if corrected is not None and self._with_plan:
+            self._console.print(f"By the time of the first steps: about {duration(corrected)}")
         if self._progress and self._task is not None:
             self._progress.advance(self._task, steps)
 
@@ -142,18 +151,23 @@ def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = O
 
 
 def result_table(results: Sequence[Result]) -> Table:
-    """A row for each run, with its test accuracy."""
+    """A row for each run, with its test accuracy and its short name."""
     table = Table(title="Test accuracy after the last epoch", title_justify="left", box=None)
     table.add_column("method", overflow="fold")
     with_loss = any(result.test_loss is not None for result in results)
     for heading in ("seed", "test acc", *(["nats a token"] if with_loss else []), "seconds"):
         table.add_column(heading, justify="right")
-    table.add_column("run", overflow="fold", style="dim")
+    table.add_column("id", style="dim")
     for result in results:
         accuracy = "unfinished" if result.test_acc is None else f"{result.test_acc:.4f}"
         loss = [] if not with_loss else ["" if result.test_loss is None else f"{result.test_loss:.4f}"]
-        table.add_row(result.method, str(result.seed), accuracy, *loss, f"{result.seconds:.1f}", result.run)
+        table.add_row(result.method, str(result.seed), accuracy, *loss, f"{result.seconds:.1f}", short_id(result.run))
     return table
+
+
+def short_id(run: str) -> str:
+    """The hash at the end of a run's name, which names the run on the command line."""
+    return run.rpartition("_")[2]
 
 
 def clock(seconds: float) -> str:

@@ -17,6 +17,11 @@ PRECISIONS = {"fp32": "float32", "fp64": "float64", "tf32": "tf32"}
 """`--precision` choices and the run dtype each of them sets."""
 
 
+def add_methods_argument(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add `--methods`, which may also be written `--method`."""
+    parser.add_argument("--methods", "--method", nargs="+", metavar="METHOD", help=help_text)
+
+
 def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the runs, except the methods."""
     parser.add_argument(

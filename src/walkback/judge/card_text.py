@@ -1,4 +1,4 @@
-"""A report as plain text in 80 columns: checks, layers, claims, and the verdict on the last line."""
+"""A report as plain text in 80 columns: the verdict, then claims, checks and layers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def card_text(report: DiagnosticReport) -> str:
         f"{q.depth + 1} hidden states, {q.samples} samples in {q.groups} groups, {q.dtype}, edition {report.protocol}"
     )
     parts = [
+        *_wrapped(
+            [report.decision.line, *(f"{name}: {claim.shown}. {claim.reason}" for name, claim in report.claims.items())]
+        ),
+        "",
         *_wrapped([title, size]),
         "",
         *_table(("check", "measured", "limit", "result", "flips at", "n"), map(_check, report.flags.values())),
@@ -32,11 +36,8 @@ def card_text(report: DiagnosticReport) -> str:
         *_wrapped(_layer_reasons(q.layers)),
         "",
         *_blocks(q.blocks),
-        *_wrapped(f"{name}: {claim.shown}. {claim.reason}" for name, claim in report.claims.items()),
         *_wrapped(f"mode {mode.id}, {mode.name}" for mode in report.modes),
         *_wrapped(limits(report)),
-        "",
-        report.decision.line,
     ]
     return "\n".join(parts)
 

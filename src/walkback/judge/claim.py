@@ -48,11 +48,15 @@ class Claim(CardPart):
     JSON_LATER = ("row", "scope")
 
     @property
+    def words(self) -> str:
+        """The outcome in words, without what walks it back."""
+        return _WORDS.get(self.outcome, self.outcome.replace("_", " "))
+
+    @property
     def shown(self) -> str:
-        word = _WORDS.get(self.outcome, self.outcome.replace("_", " "))
         detail = f": {self.name}" if self.outcome == "walked_back" and self.name else ""
         cost = f" {self.name}" if self.outcome == "costs" else ""
-        return f"{word}{detail}{cost}{f' ({self.scope})' if self.scope else ''}"
+        return f"{self.words}{detail}{cost}{f' ({self.scope})' if self.scope else ''}"
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Claim:

@@ -70,11 +70,14 @@ class Verdict(CardPart):
     JSON_ATTRIBUTES: ClassVar = {"verdict": "outcome"}
 
     @property
+    def word(self) -> str:
+        return "needs walk-back" if self.outcome == "walked_back" else self.outcome.replace("_", " ")
+
+    @property
     def sentence(self) -> str:
-        word = "needs walk-back" if self.outcome == "walked_back" else self.outcome.replace("_", " ")
         why = f": {'; '.join(self.reasons)}" if self.reasons else ""
         note = f" ({self.note})" if self.note else ""
-        return f"{word}{why}{note}"
+        return f"{self.word}{why}{note}"
 
     @property
     def line(self) -> str:

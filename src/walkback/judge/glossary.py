@@ -5,8 +5,10 @@ A check that is added later needs no entry: its explanation is the first line of
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from walkback.core.catalog import Entry
-from walkback.core.errors import unknown
+from walkback.core.errors import InputError
 from walkback.judge.checks import CHECKS
 from walkback.judge.thresholds import DiagnosticThresholds
 
@@ -200,10 +202,79 @@ GLOSSARY: dict[str, str] = {
     "failure mode": "How a method fails: 1a growth, 1b collapse of the reference, 2 low or concentrated credit.",
     # Runs.
     "run": "One training of a method on a network and data set with one seed, stored in a folder with a run.json.",
+    "id": "The hash at the end of a run's name; on the command line it names the run.",
     "fleet": "Runs that differ only in seed, frozen baseline and per-model numbers, trained in one batched step.",
     "card": "report.json: the verdict on a run or a model, every number behind it, and a hash that reveals changes.",
     "seed": "The number that determines a run's initial weights, feedback and order of samples.",
+    "accuracy": "The share of test samples that the trained network classifies rightly; of language models, of tokens.",
+    "method": "The rule that trains the network, with its settings; `walkback ls methods` lists the rules.",
+    "cost": "The time of a method's training step in steps of backprop on the same network and device.",
+    "result": "Whether the check passes or fails, or why it says neither.",
+    "fails if": "The values of the measured number at which the check fails.",
+    # Studies.
+    "case": "One method on one network and data set, over its seeds.",
+    "layer": "One of the hidden states h_0..h_L, numbered by l; L is the deepest.",
+    "block": "One of the network's residual blocks, numbered from 0: it turns h_l into h_{l+1}.",
+    "pp": "Percentage points.",
+    "deep": "Over the layers that deep_mean is over: those whose credit trains a block, without exact ones.",
+    "λ": "The factor of a penalty on the squared norm of each block's output, added to its training signal.",
+    "‖e‖": "The norm of the output error, the gradient of a sample's loss in the logits; a mean over samples.",
+    "‖a‖": "The norm of the credit; a mean over samples.",
+    "w1": "The first weight matrix of a residual block, of size d x d; w2 is the second.",
+    "B": "The random feedback matrices of a method. Own: those it was trained with; fresh: drawn anew after training.",
+    "flips": "How often, or where, a verdict changes when one thing is changed and the measurements stay the same.",
+    "strategy S0": "Judging by accuracy alone.",
+    "strategy S1": "Judging by accuracy and alignment, as most papers do.",
+    "strategy S2": "S1, and walked back where growth (D1) and D2 both fail (Mode 1).",
+    "strategy S3": "S2, and walked back where depth utility (D3) fails: the rule of edition three.",
+    "strategy +(a)": "Judging by accuracy and growth (D1).",
+    "strategy +(b)": "Judging by accuracy and reference validity (D2).",
+    "strategy +(c)": "Judging by accuracy and drift (c).",
+    "strategy +(d)": "Judging by accuracy and depth utility (D3).",
+    "strategy full": "Walked back where D1, D2 or D3 fails: the rule of edition four.",
+    "healthy": "A method that the papers call healthy, such as backprop.",
+    "degenerate": "A method that the papers call degenerate: its deepest gradient has collapsed.",
+    "gap": "The distance between the values of healthy and degenerate methods; separated: one threshold divides them.",
+    "perturbation ρ": (
+        "Perturbation correlation: over small random changes of a hidden state, the correlation of the true change of "
+        "the loss with the change that the credit predicts."
+    ),
+    "nudging": "The change of the mean loss when hidden states are moved a small step against the credit.",
+    "efficiency": "The change of the loss by a step against the credit over that by a step against the true gradient.",
+    "τ": "Kendall's rank correlation: 1 if two numbers rank the methods alike, -1 if they rank them in reverse.",
+    "slope": "How log |g_L| changes with log |h_L| while training: -1 if the reference falls as the stream grows.",
+    "terminal norm": "The LayerNorm before the output layer. It makes the gradient fall as the hidden state grows.",
+    "coverage": "How often an interval contains the true value in simulations; promised: its nominal level.",
+    "as required": "Whether the simulated coverage lies in the range that was fixed beforehand.",
+    "undecided": "Every outcome but stands (trivial, trustworthy) and walked back (invalid).",
+    "alarm": "A detector's failure during training; it lasts if the detector also fails at the end.",
+    "stopped": (
+        "Training ended at a detector's first alarm. Still to come: the accuracy that the rest of the training would "
+        "have added; saved: its share of the epochs."
+    ),
+    "variant": "The papers' recipe with one unstated part changed.",
+    "check": "A number that is measured and compared with a threshold: growth (D1), D2, D3, drift (c), concentration.",
+    "driver": "How runs are trained: one by one (single) or together in one batched step (fleet).",
+    "BP": "Backpropagation: the credit is the gradient.",
+    "FA": "Feedback alignment: the credit is sent back through fixed random matrices, from block to block.",
+    "DFA": "Direct feedback alignment: the output error is sent to every block by a fixed random matrix.",
+    "State Bridge": "A method whose credit is the loss gradient through a learned map from each state to the last one.",
+    "unit error": "A setting of DFA, scale=unit_error: each sample's output error is sent with norm 1.",
+    "Credit Bridge": "A method whose credit is the gradient of a learned estimate of the final loss from each state.",
+    "scale stable": "Growth (D1) passes.",
+    "chosen": "The learning rate with the best mean accuracy on held-out training samples.",
 }  # fmt: skip
+
+LEGEND: dict[str, str] = {
+    "blocks add": "accuracy over the same network with blocks frozen at random",
+    "growth": "largest ratio of hidden norms over a layer (fails above {limit:g})",
+    "depth": "training the blocks helps",
+    "alignment": "each block's credit (training signal) points along the gradient",
+    "walked back": "may not be claimed",
+}
+"""The terms of the summary in a terminal, each in a few words; `{limit}` is the threshold of growth (D1)."""
+SETTINGS_LEGEND: dict[str, str] = {"unit error": "the error scaled to norm 1"}
+"""The same for settings in short names of methods; shown where one has them."""
 
 _ALIASES: dict[str, str] = {
     "d1": "growth (D1)",
@@ -249,8 +320,8 @@ _ALIASES: dict[str, str] = {
     "bp shell": "bp frozen baseline",
     "bp_shell": "bp frozen baseline",
     "over frozen, pp": "margin",
+    "blocks add": "depth utility (D3)",
     "over bp frozen, pp": "margin",
-    "pp": "margin",
     "three": "edition three",
     "four": "edition four",
     "claims": "edition claims",
@@ -273,19 +344,97 @@ _ALIASES: dict[str, str] = {
     "pass": "passes",
     "not_informative": "not informative",
     "mode": "failure mode",
+    "modes": "failure mode",
+    "mode 1": "failure mode",
+    "acc.": "accuracy",
+    "acc": "accuracy",
+    "checks": "check",
+    "fresh": "fresh feedback",
+    "used cosine": "used cos",
+    "update cosine": "update cos",
+    "a1–a4": "A1",
+    "|w1|": "w1",
+    "|w2|": "w1",
+    "|g_2|": "reference gradient",
+    "layers": "layer",
+    "l": "layer",
+    "blocks": "block",
+    "runs": "run",
+    "claim": "edition claims",
+    "limit": "fails if",
+    "flag": "result",
+    "verdicts": "verdict",
+    "aligned": "alignment claim",
+    "penalty": "λ",
+    "w2": "w1",
+    "‖f‖": "λ",
+    "h_l": "|h|",
+    "‖h_l‖": "|h|",
+    "‖g‖": "@128",
+    "‖g_l[i]‖": "reference gradient",
+    "feedback": "B",
+    "rotation": "null",
+    "degraded": "direction validity",
+    "valid": "direction validity",
+    "noise": "direction validity",
+    "separated": "gap",
+    "flips at batch": "flips at",
+    "promised": "coverage",
+    "required": "as required",
+    "floor": "reference validity (D2)",
+    "clamped": "clamp",
+    "clamp-distorted": "clamp",
+    "deep mean": "deep_mean",
+    "deep mean, papers": "deep_mean_papers",
+    "saved": "stopped",
+    "still to come": "stopped",
+    "s0": "strategy S0",
+    "s1": "strategy S1",
+    "s2": "strategy S2",
+    "s3": "strategy S3",
+    "+(a)": "strategy +(a)",
+    "+(b)": "strategy +(b)",
+    "+(c)": "strategy +(c)",
+    "+(d)": "strategy +(d)",
+    "full": "strategy full",
+    "ρ": "perturbation ρ",
+    "cos": "cosine",
+    "true gradient": "reference gradient",
+    "over frozen": "margin",
+    "over own": "margin",
+    "trained": "run",
     "seeds": "seed",
 }
 """Other spellings, in lower case."""
 
 
+def normal(term: str) -> str:
+    """A term without markup, in lower case: `‖g\\_L‖ @128 ↑` and `|g_L| @128` are the same."""
+    return " ".join(term.translate(_MARKUP).lower().split())
+
+
+_MARKUP = str.maketrans({"‖": "|", **dict.fromkeys("\\`*$~↑↓{}", "")})
+_NAMES = {normal(name): name for name in GLOSSARY} | {normal(alias): name for alias, name in _ALIASES.items()}
+
+
+def all_names() -> dict[str, str]:
+    """Every name and alias in its normal form, with its term."""
+    return dict(_NAMES)
+
+
+def term_named(text: str) -> str | None:
+    """The term of this name or alias, whatever its case and markup; None if there is none."""
+    return _NAMES.get(normal(text))
+
+
 def explain(term: str) -> str:
-    """The explanation of a term, a check's id or one of their aliases; upper and lower case count alike."""
-    terms = {name.lower(): name for name in GLOSSARY}
-    wanted = term.strip().lower()
-    name = _ALIASES.get(wanted) or terms.get(wanted)
+    """The explanation of a term, a check's id or one of their aliases; case and markup do not count."""
+    name = term_named(term)
     if name is not None:
         return GLOSSARY[name]
     checks: dict[str, Entry] = {entry.name.lower(): entry for entry in CHECKS.entries()}
-    if wanted in checks:
-        return checks[wanted].summary
-    raise unknown("term", term, {*GLOSSARY, *checks})
+    if normal(term) in checks:
+        return checks[normal(term)].summary
+    close = get_close_matches(normal(term), [*_NAMES, *checks], n=1, cutoff=0.5)
+    hint = f" Did you mean '{_NAMES.get(close[0], close[0])}'?" if close else ""
+    raise InputError(f"Unknown term '{term}'.{hint} `walkback explain` lists all terms.")

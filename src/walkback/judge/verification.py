@@ -74,4 +74,4 @@ class Verification:
     def __str__(self) -> str:
         width = max(len(check.what) for check in self.checks)
         rows = [f"{check.what:<{width}}  {check.shown:<11}  {check.detail}" for check in self.checks]
-        return "\n".join([*rows, *(f"note: {note}" for note in self.notes), self.line])
+        return "\n".join([self.line, *rows, *(f"note: {note}" for note in self.notes)])

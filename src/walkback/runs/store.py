@@ -85,7 +85,7 @@ class Run:
 
     path: Path
     record: dict[str, Any]
-    _lock: FileLock | None = field(default=None, repr=False)
+    _lock: FileLock | None = None
 
     def __repr__(self) -> str:
         from walkback.report.run_notebook import run_words  # Needed in notebooks only, and slow to import.

@@ -358,7 +358,7 @@ def _train_all(
 def _fits(group: FleetGroup, work: Callable[[], None]) -> bool:
     """Call `work`; False if the memory was not enough for all models of the group together."""
     try:
-        with suitable_threads(group):
+        with suitable_threads(group.flops):
             work()
         return True
     except Exception as error:

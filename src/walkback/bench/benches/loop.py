@@ -100,7 +100,7 @@ def _one_after_the_other(groups: Sequence[FleetGroup], source: Tensors, device: 
 
     def epoch() -> None:
         for group, driver in zip(groups, drivers, strict=True):
-            with suitable_threads(group):
+            with suitable_threads(group.flops):
                 driver.train_epoch(lambda _: None)
 
     return epoch

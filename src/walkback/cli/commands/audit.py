@@ -29,6 +29,7 @@ from walkback.cli.own_loop import add_own_loop_arguments, audit_of_train, refuse
 from walkback.cli.print_audit import add_printing_arguments, print_audit
 from walkback.cli.training import (
     add_grid_arguments,
+    add_methods_argument,
     add_run_arguments,
     add_tuning_arguments,
     grid_settings,
@@ -45,7 +46,7 @@ _METHODS = ("bp", "fa", "dfa")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="methods to audit (default: bp fa dfa)")
+    add_methods_argument(parser, "methods to audit (default: bp fa dfa)")
     add_grid_arguments(parser)
     add_judging_arguments(parser)
     parser.add_argument(

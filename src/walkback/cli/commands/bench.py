@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fleet sizes (fleet, rules, scaling, loop, convoy)",
     )
     parser.add_argument("--archs", nargs="+", default=(), metavar="ARCH", help="architectures (fleet)")
-    parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules, loop)")
+    parser.add_argument(
+        "--methods", "--method", nargs="+", default=(), metavar="METHOD", help="methods (fleet, rules, loop)"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to test that the bench runs; the times mean nothing"
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from walkback.cli.run_names import find_cards, run_path
 from walkback.core.errors import EXIT_DONE
 
 _CHOICES = ("text", "md", "tex", "json")
@@ -18,7 +19,7 @@ _CHOICES = ("text", "md", "tex", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "diagnosed runs, folders of those, or report.json files"
-    parser.add_argument("cards", nargs="+", type=Path, metavar="RUN", help=what)
+    parser.add_argument("cards", nargs="+", type=run_path, metavar="RUN", help=what)
     parser.add_argument(
         "--format", choices=_CHOICES, help="format to write (default: by the ending of --out, otherwise text)"
     )
@@ -26,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.cli.commands.render import find_cards
     from walkback.core.files import friendly_os_errors, write_atomic
     from walkback.judge.card import read_card
     from walkback.report.reporting import reporting

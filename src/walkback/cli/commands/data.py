@@ -23,7 +23,7 @@ _EMBEDDED = "embedded in the package, nothing to download"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="get|ls|verify")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="get|ls|verify", help="what to do")
 
     get = actions.add_parser("get", help="download or import a data set, and verify it")
     get.add_argument("name", help="the data set, such as cifar10")

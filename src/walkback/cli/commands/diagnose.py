@@ -5,7 +5,8 @@ examples: walkback diagnose runs/dfa*
               --headline-acc 0.31 --frozen-acc 0.35
 
 A run is compared with the finished frozen baselines and backprop runs in the same folder, over all their seeds. The
-measurements and the card are written into each run's folder (measurements.npz, report.json, report.html).
+measurements and the card are written into each run's folder (measurements.npz, report.json, report.html). Of a folder
+of runs the frozen baselines are left out, and runs that were measured before are judged without measuring them again.
 Your own model is built by a function without arguments; --data is the name of a data set (its test samples, normalised
 as in training) or package.module:function that yields (x, y) batches.
 """
@@ -14,16 +15,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from walkback.cli.judge_options import VERDICT_EXIT_CODES, add_judging_arguments, judging_of
+from walkback.cli.print_audit import print_report
+from walkback.cli.run_names import run_path
+from walkback.cli.terminal import marks, paint, printable
 from walkback.core.errors import InputError
+
+if TYPE_CHECKING:
+    from walkback.runs.store import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="*", type=Path, metavar="RUN", help="folders of finished runs, or folders that contain them"
+        "runs",
+        nargs="*",
+        type=run_path,
+        metavar="RUN",
+        help="finished runs, or folders that contain them; the beginning of a run's name is enough",
     )
+    parser.add_argument("--again", action="store_true", help="measure again what was measured before")
+    parser.add_argument("--full", action="store_true", help="print every number of every run")
     add_judging_arguments(parser)
     parser.add_argument(
         "--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or the cache folder)"
@@ -79,27 +94,56 @@ def _runs(args: argparse.Namespace) -> int:
     from walkback.auditing.diagnose_runs import diagnose_runs
     from walkback.auditing.measure_run import RunMeasurer
     from walkback.cli.progress import ProgressBar
-    from walkback.judge.audit_table import worst_outcome
-    from walkback.runs.store import find_runs
+    from walkback.judge.audit_table import make_audit_table, worst_outcome
+    from walkback.report.verdict_lines import summary_lines
     from walkback.runs.train_runs import choose_device
 
-    paths = []
-    for given in args.runs:
-        found = find_runs(given)
-        if not found:
-            raise InputError(
-                f"There is no run in {given}. A run is a folder with a run.json; `walkback train` makes them."
-            )
-        paths += found
+    paths = list(dict.fromkeys(path for given in args.runs for path in _runs_of(given)))
     measurer = RunMeasurer(args.data_root, choose_device(args.device))
-    bar, verdicts = ProgressBar(quiet=args.json), []
+    bar, reports = ProgressBar(quiet=args.json), []
     try:
-        for report in diagnose_runs(paths, judging_of(args), measurer, bar):
-            verdicts.append(report.verdict)
-            print(json.dumps(report.to_json(), allow_nan=False) if args.json else f"{report}\n")
+        for report in diagnose_runs(paths, judging_of(args), measurer, bar, again=args.again):
+            reports.append(report)
+            if args.json:
+                print(json.dumps(report.to_json(), allow_nan=False))
+            elif args.full or len(paths) == 1:
+                print_report(report)
     finally:
         bar.close()
-    return VERDICT_EXIT_CODES[worst_outcome(verdicts)]
+    if not args.json and len(paths) > 1:
+        table = make_audit_table([report.to_json() for report in reports])
+        print(printable("\n".join(summary_lines(table, marks(), paint))))
+    return VERDICT_EXIT_CODES[worst_outcome([report.verdict for report in reports])]
+
+
+def _runs_of(given: Path) -> list[Path]:
+    """The run at a path, or the runs in a folder that are finished and no frozen baselines."""
+    from walkback.runs import store
+
+    found = store.find_runs(given)
+    if not found:
+        raise InputError(f"There is no run in {given}. A run is a folder with a run.json; `walkback train` makes them.")
+    if found == [given]:
+        return found
+    records = {path: store.open_run(path, without=(store.MODEL, store.RULE)) for path in found}
+    trained = {path: run for path, run in records.items() if not _is_frozen(run)}
+    finished = [path for path, run in trained.items() if run.is_done]
+    if not finished:
+        what = "only frozen baselines" if not trained else "no finished run"
+        raise InputError(f"There is {what} in {given}. Name a run to measure it, or train the methods first.")
+    left_out = {
+        "frozen baseline": len(found) - len(trained),
+        "unfinished run": len(trained) - len(finished),
+    }
+    for what, count in left_out.items():
+        if count:
+            print(f"{count} {what}{'s' if count > 1 else ''} left out", file=sys.stderr)
+    return finished
+
+
+def _is_frozen(run: Run) -> bool:
+    method = run.record["config"].get("method")
+    return isinstance(method, dict) and method.get("shell", "none") != "none"
 
 
 def _model(args: argparse.Namespace) -> int:
@@ -134,7 +178,10 @@ def _model(args: argparse.Namespace) -> int:
         step_fn=None,
         options=MeasureOptions(pool=args.pool),
     )
-    print(json.dumps(report.to_json(), allow_nan=False) if args.json else report)
+    if args.json:
+        print(json.dumps(report.to_json(), allow_nan=False))
+    else:
+        print_report(report)
     if args.out:
         report.save(args.out)
     return VERDICT_EXIT_CODES[report.verdict]

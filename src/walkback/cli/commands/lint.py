@@ -25,7 +25,14 @@ _FORMATS = ("text", "json", "sarif", "github")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="Python files, notebooks or folders")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        default=[Path()],
+        metavar="PATH",
+        help="Python files, notebooks or folders (default: this folder)",
+    )
     parser.add_argument("--select", metavar="CODES", help="check these codes only, such as WB001,WB002")
     parser.add_argument("--ignore", metavar="CODES", help="do not check these codes")
     parser.add_argument("--format", choices=_FORMATS, default="text", help="output (default: text)")
@@ -47,8 +54,6 @@ def run(args: argparse.Namespace) -> int:
         else:
             print("\n\n".join(_explanation(rule) for rule in wanted) if args.explain else _list_of_codes(wanted))
         return EXIT_DONE
-    if not args.paths:
-        raise InputError("No path was given. Name the files or folders to check, or --explain for the list of codes.")
     outcome = lint(args.paths, chosen_rules(args.select, args.ignore))
     if text := LINT_FORMATS[args.format](outcome):
         print(text)

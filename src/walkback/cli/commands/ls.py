@@ -1,4 +1,9 @@
-"""List a catalog (methods, archs, data, diagnostics, benches, or one of a plug-in), or the runs in a folder."""
+"""List methods, archs, data, diagnostics, benches or studies, one of them in detail, or the runs in a folder.
+
+examples: walkback ls methods
+          walkback ls methods dfa
+          walkback ls runs
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,9 @@ from typing import Any
 
 from walkback.bench import BENCHES
 from walkback.bench.costs import bp_steps
+from walkback.cli.run_names import RUNS
 from walkback.core.catalog import Catalog
-from walkback.core.errors import EXIT_DONE, InputError
+from walkback.core.errors import EXIT_DONE, InputError, unknown
 from walkback.core.plugins import load_registered, registered
 from walkback.credit import RULES
 from walkback.data.catalog import DATA_SETS
@@ -35,33 +41,92 @@ COST = "cost_in_bp_steps"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     plugins = [point.name for point in registered(PLUGINS)]
     added = f" (from plug-ins: {', '.join(plugins)})" if plugins else ""
-    parser.add_argument("what", choices=(*CATALOGS, *plugins, "runs"), help=f"catalog to list{added}, or runs")
-    parser.add_argument("folder", nargs="?", type=Path, help="with runs: the folder of the runs (default: runs)")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="WHAT",
+        help=f"{', '.join(CATALOGS)}{added}, runs, or a folder of runs (default: the runs in ./runs)",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an entry, for its details; after `runs`, a folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.folder is not None and args.what != "runs":
-        raise InputError(f"A folder is for `walkback ls runs` only, not for `walkback ls {args.what}`. Leave it out.")
-    rows = _runs(args.folder or Path("runs")) if args.what == "runs" else _catalog(args.what)
-    if args.json:
+    known = (*CATALOGS, *(point.name for point in registered(PLUGINS)), "runs")
+    if args.what in known and args.what != "runs":
+        return _list_catalog(args.what, args.name, args.json)
+    if args.what is not None and args.what != "runs":
+        if args.name is not None or not Path(args.what).is_dir():
+            raise unknown("catalog", args.what, known)
+        return _list_runs(Path(args.what), args.json)
+    folder = Path(args.name or RUNS)
+    if args.what is None and not folder.is_dir():
+        print(f"There are no runs in ./{RUNS} yet: `walkback train` and `walkback audit` make them.")
+        print(f"`walkback ls WHAT` lists {', '.join(known[:-1])}, or the runs in a folder.")
+        return EXIT_DONE
+    return _list_runs(folder, args.json)
+
+
+def _list_catalog(what: str, name: str | None, as_json: bool) -> int:
+    rows = _catalog(what)
+    if name is not None:
+        rows = [row for row in rows if row["name"] == name]
+        if not rows:
+            raise unknown(what.removesuffix("s"), name, [row["name"] for row in _catalog(what)])
+    if as_json:
         for row in rows:
             print(json.dumps(row))
-        return EXIT_DONE
-    if args.what != "runs":
-        print("\n".join(line for row in rows for line in _entry(row)))
+    elif name is not None:
+        print("\n".join(_entry(rows[0])))
+    else:
+        print("\n".join(_short_list(what, rows)))
+    return EXIT_DONE
+
+
+def _list_runs(folder: Path, as_json: bool) -> int:
+    rows = _runs(folder)
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
         return EXIT_DONE
     from rich.console import Console
     from rich.table import Table
 
+    # The hash at the end of a run's name is enough to name it on the command line.
+    rows = [{"id": row.pop("run").rpartition("_")[2], **row} for row in rows]
     table = Table(box=None)
     headings = list(dict.fromkeys(key for row in rows for key in row))
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(heading) is None else str(row[heading]) for heading in headings))
-    Console(highlight=False).print(table if rows else "no runs")
+    Console(highlight=False).print(table if rows else f"no runs in {folder}")
     return EXIT_DONE
+
+
+def _short_list(what: str, rows: list[dict[str, Any]]) -> list[str]:
+    """One line for each entry: its name, a method's cost, and what it is."""
+    width = max((len(row["name"]) for row in rows), default=0)
+    with_cost = any(row.get(COST) for row in rows)
+    lines = []
+    for row in rows:
+        cost = f"{_alone(row):>5}  " if with_cost else ""
+        room = max(20, min(shutil.get_terminal_size().columns, 110) - width - len(cost) - 2)
+        lines.append(f"{row['name']:<{width}}  {cost}{_fitting(row['summary'], room)}")
+    if with_cost:
+        lines.insert(0, f"{'':<{width}}   cost  of a training step, in steps of backprop")
+    return [*lines, "", f"`walkback ls {what} NAME` prints the details of one."]
+
+
+def _fitting(summary: str, room: int) -> str:
+    """The summary if it fits, else its part before the colon, else its beginning."""
+    return textwrap.shorten(summary if len(summary) <= room else summary.partition(":")[0], room, placeholder=" …")
+
+
+def _alone(row: dict[str, Any]) -> str:
+    """The cost of a method that was timed alone, on the first device it was timed on."""
+    found = [steps["alone"] for steps in row.get(COST, {}).values() if "alone" in steps]
+    return f"{found[0]:.2f}" if found else ""
 
 
 def _entry(row: dict[str, Any]) -> list[str]:
@@ -82,6 +147,13 @@ def _cost_text(device: str, steps: dict[str, float]) -> str:
 def _catalog_of(what: str) -> Catalog:
     found: Catalog = CATALOGS.get(what) or load_registered(PLUGINS, "catalog", what)
     return found
+
+
+def catalog_names(what: str) -> list[str]:
+    """The names in a catalog as they are written on the command line; none if its plug-in is not installed."""
+    if what not in CATALOGS and what not in [point.name for point in registered(PLUGINS)]:
+        return []
+    return [row["name"] for row in _catalog(what)]
 
 
 def _catalog(what: str) -> list[dict[str, Any]]:

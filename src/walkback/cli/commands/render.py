@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from walkback.cli.run_names import find_cards, run_path
 from walkback.core.errors import EXIT_DONE, InputError
 
 _CHOICES = ("md", "tex", "html", "json", "modelcard")
@@ -21,7 +22,7 @@ _CHOICES = ("md", "tex", "html", "json", "modelcard")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "report.json files, folders with one, or folders that contain such folders"
-    parser.add_argument("cards", nargs="+", type=Path, metavar="RUN_OR_CARD", help=what)
+    parser.add_argument("cards", nargs="+", type=run_path, metavar="RUN_OR_CARD", help=what)
     parser.add_argument("--format", nargs="+", choices=_CHOICES, default=("md", "tex", "html"), help="formats to write")
     parser.add_argument("--out", type=Path, help="folder for the files (default: beside each card)")
     parser.add_argument("--stdout", action="store_true", help="print one card in one format and write no file")
@@ -112,24 +113,6 @@ def write_index(folder: Path, target: Path) -> None:
         entries += entries_of_audit(read_overview(path), path.name, f"{path.name}/{OVERVIEW}.html")
     others = [(path.name, f"{path.name}/index.html") for path in shown if (path / "index.html").is_file()]
     write_atomic(target, index_page(folder.resolve().name, entries, others).encode())
-
-
-def find_cards(given: Path, empty: bool = False) -> list[Path]:
-    """The card at a path: the file itself, the one in a folder, or those in its subfolders; `empty` allows none."""
-    from walkback.report.save import CARD
-
-    if given.is_file():
-        return [given]
-    if not given.is_dir():
-        raise InputError(f"There is no file or folder {given}. Name a {CARD} or a folder with one.")
-    if (given / CARD).is_file():
-        return [given / CARD]
-    found = sorted(path for path in given.glob(f"*/{CARD}") if not path.parent.name.startswith("."))
-    if not found and not empty:
-        raise InputError(
-            f"There is no {CARD} in {given}. `walkback diagnose {given}` writes one for each finished run."
-        )
-    return found
 
 
 def _plan(paths: Sequence[Path], out: Path | None) -> dict[Path, Path]:

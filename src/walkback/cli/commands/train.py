@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from walkback.cli.training import (
     add_grid_arguments,
+    add_methods_argument,
     add_run_arguments,
     add_tuning_arguments,
     grid_settings,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--method", nargs="+", default=["bp"], metavar="METHOD", help="methods to train")
+    add_methods_argument(parser, "methods to train (default: bp)")
     add_grid_arguments(parser)
     add_tuning_arguments(parser)
     add_run_arguments(parser)
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from walkback.runs.tuning import train_tuned
     from walkback.training.resolved_run import resolve
 
-    resolved_runs = [resolve(config) for config in grid(args.method, **common)]
+    resolved_runs = [resolve(config) for config in grid(args.methods or ("bp",), **common)]
     options = TrainOptions(**how, command=("walkback", *sys.argv[1:]))
     if args.dry_run:
         return _dry_run(args, resolved_runs, options, tune)

@@ -14,14 +14,16 @@ import argparse
 import json
 from pathlib import Path
 
+from walkback.cli.run_names import run_path
+from walkback.cli.terminal import paint
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, EXIT_WALKED_BACK
 
 _EXIT_CODES = {"confirmed": EXIT_DONE, "refuted": EXIT_WALKED_BACK, "not_measured": EXIT_UNFINISHED}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("report", type=Path, metavar="REPORT", help="the card: a report.json, or a folder with one")
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder of the run that the card is about")
+    parser.add_argument("report", type=run_path, metavar="REPORT", help="the card: a report.json, or a folder with one")
+    parser.add_argument("bundle", type=run_path, metavar="BUNDLE", help="folder of the run that the card is about")
     parser.add_argument(
         "--data-root", type=Path, help="folder of the data sets (default: $WALKBACK_DATA or the cache folder)"
     )
@@ -34,5 +36,9 @@ def run(args: argparse.Namespace) -> int:
     from walkback.runs.train_runs import choose_device
 
     verification = verify_card(args.report, args.bundle, data_root=args.data_root, device=choose_device(args.device))
-    print(json.dumps(verification.to_json(), allow_nan=False) if args.json else verification)
+    if args.json:
+        print(json.dumps(verification.to_json(), allow_nan=False))
+    else:
+        first, rest = str(verification).split("\n", 1)
+        print(f"{paint(verification.outcome, first)}\n{rest}")
     return _EXIT_CODES[verification.outcome]

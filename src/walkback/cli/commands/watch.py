@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from walkback.cli.run_names import run_path
 from walkback.core.errors import EXIT_DONE, EXIT_UNFINISHED, InputError
 from walkback.judge.detector_alarms import is_watched
 
@@ -43,7 +44,7 @@ _BY_LAYER = {"hidden": "|h_l|", "grad": "|g_l| @128", "cosine": "cosine with the
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a watched training, or of a run")
+    parser.add_argument("run", type=run_path, metavar="RUN", help="folder of a watched training, or of a run")
     parser.add_argument("--once", action="store_true", help="show the present state and exit")
     parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="time between two updates")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each change")

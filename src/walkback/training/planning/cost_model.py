@@ -46,6 +46,12 @@ EAGER_LAUNCH = 6e-6
 TIMING_SECONDS = 5e-4
 """On a GPU, a matmul is repeated for about this long per timing."""
 
+AGREEING, SPREAD = 4, 1.05
+"""A matmul is timed until this many timings are within this factor of the shortest: on a machine where others compute,
+most timings are too long, and by different factors."""
+MOST_TIMINGS, MOST_SECONDS = 30, 0.3
+"""It is timed no more often, and no longer once there are enough timings."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -106,7 +112,7 @@ class CostModel:
 def _matmul_seconds(matmul: MatmulShape, models: int, device: torch.device) -> float:
     """Time a matmul as a fleet runs it; if memory does not suffice for all models, twice the time of half of them."""
     try:
-        return _time_matmul(matmul, models, device)
+        return _time_matmul(matmul, models, device, torch.get_num_threads())
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -115,7 +121,8 @@ def _matmul_seconds(matmul: MatmulShape, models: int, device: torch.device) -> f
 
 
 @cache
-def _time_matmul(matmul: MatmulShape, models: int, device: torch.device) -> float:
+def _time_matmul(matmul: MatmulShape, models: int, device: torch.device, threads: int) -> float:
+    """`threads` is the number of CPU threads that are in use: it only tells the cached times apart."""
     if matmul.kind == "matmul":
         return _seconds(_matmul_work(*(_stacked(each, models, matmul, device) for each in matmul.operands)), device)
     return _seconds(_convolution_work(matmul, models, device), device)
@@ -217,9 +224,13 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def _shortest_time(work: Callable[[], object], device: torch.device) -> float:
-    """The shortest of a few timings: other load on the machine can only add time."""
+    """The shortest of several timings: other load on the machine can only add time."""
     found: list[float] = []
-    while len(found) < 2 or (len(found) < 6 and sum(found) < 2e-3):
+    while len(found) < AGREEING or (
+        len(found) < MOST_TIMINGS
+        and sum(found) < MOST_SECONDS
+        and sum(seconds <= SPREAD * min(found) for seconds in found) < AGREEING
+    ):
         synchronize(device)
         start = time.perf_counter()
         work()

@@ -112,13 +112,14 @@ def back_off_text(group: FleetGroup, parts: Sequence[FleetGroup]) -> str:
 
 
 @contextmanager
-def suitable_threads(group: FleetGroup) -> Iterator[None]:
-    """Use one CPU thread if a step is too small for several, unless the user has set OMP_NUM_THREADS.
+def suitable_threads(flops: int) -> Iterator[None]:
+    """Use one CPU thread if a step of this FLOP count is too small for several, unless the user has set
+    OMP_NUM_THREADS.
 
     Several threads on a small step gain little on an idle machine and are several times slower on a busy one.
     """
     before = torch.get_num_threads()
-    if group.flops < SMALL_STEP and "OMP_NUM_THREADS" not in os.environ:
+    if flops < SMALL_STEP and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     try:
         yield

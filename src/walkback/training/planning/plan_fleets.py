@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 import torch
 
 from walkback.training.planning.cost_model import ADAMW_PASSES, EAGER_LAUNCH, UNFUSED_KERNELS, CostModel, Estimate
-from walkback.training.planning.fleet_plan import FleetGroup
+from walkback.training.planning.fleet_plan import FleetGroup, suitable_threads
 from walkback.training.planning.flop_count import StepCost, count_step
 from walkback.training.resolved_run import ResolvedRun
 
@@ -126,13 +126,16 @@ def _group(
     members: Sequence[ResolvedRun], cost: StepCost, cost_model: CostModel | None, driver: DriverName
 ) -> FleetGroup:
     steps = members[0].config.epochs * members[0].steps_per_epoch
-    estimate = cost_model.estimate(cost, len(members), steps) if cost_model else Estimate(0.0, 0.0)
+    flops = len(members) * cost.flops
+    # Timed with as many threads as it will be trained with: on a busy machine several threads wait for each other.
+    with suitable_threads(flops):
+        estimate = cost_model.estimate(cost, len(members), steps) if cost_model else Estimate(0.0, 0.0)
     return FleetGroup(
         resolved_runs=tuple(members),
         driver=driver,
         seconds=estimate.compile_seconds + estimate.step_seconds,
         memory=_memory(cost, len(members)),
-        flops=len(members) * cost.flops,
+        flops=flops,
         compile_seconds=estimate.compile_seconds,
         work=_work(cost, len(members), steps),
     )
