@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import os
 import re
 import tokenize
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkback.core.errors import InputError
+from walkback.core.reading.json_text import parse_json, require_object
+from walkback.core.reading.regular_files import read_bytes
 from walkback.linting.rule import Rule
 from walkback.linting.source import Source
 
@@ -77,7 +78,7 @@ def lint(paths: Sequence[Path], chosen: Sequence[Rule]) -> LintOutcome:
         try:
             text = _read(path)
             source = Source(_parse(text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OSError, InputError) as error:
             unreadable.append(Unreadable(str(path), _reason(error)))
         else:
             findings += _check(str(path), text, source, chosen)
@@ -136,12 +137,13 @@ def _check(path: str, text: _PythonText, source: Source, chosen: Iterable[Rule])
 
 
 def _read(path: Path) -> _PythonText:
-    content = path.read_bytes()
+    # The user names the files, or keeps them in the folder of the code.
+    content = read_bytes(path, _unreadable, follow=True)
     if path.suffix != ".ipynb":
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         return _PythonText(io.TextIOWrapper(io.BytesIO(content), encoding).read())
-    notebook = json.loads(content)
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+    notebook = require_object(parse_json(content, _unreadable), _unreadable)
+    if not isinstance(notebook.get("cells"), list):
         raise ValueError("it is no notebook of format 4: it has no list of cells")
     lines: list[str] = []
     first_lines = []
@@ -153,6 +155,10 @@ def _read(path: Path) -> _PythonText:
             is_python = not code.lstrip().startswith("%%")
             lines += [_without_magic(line) if is_python else "" for line in code.split("\n")]
     return _PythonText("\n".join(lines), tuple(first_lines))
+
+
+def _unreadable(why: str) -> InputError:
+    return InputError(f"it {why}")
 
 
 def _without_magic(line: str) -> str:

@@ -25,10 +25,11 @@ from walkback.judge.detector_alarms import is_watched
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from walkback.watching.follow import WatchState
+    from walkback.watching.follow import Follower, WatchState
 
 BARS = "▁▂▃▄▅▆▇█"
 WATCH_WIDTH = 32
+MAX_INTERVAL = 86_400
 _SHOWN = {
     "loss": "training loss",
     "train_acc": "training accuracy",
@@ -50,42 +51,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.watching.follow import state_of
+    from walkback.watching.follow import Follower
 
-    if not args.interval > 0:
-        raise InputError(f"--interval is {args.interval:g}; expected a number of seconds above 0.")
-    state = state_of(args.run)
+    if not 0 < args.interval <= MAX_INTERVAL:
+        raise InputError(f"--interval is {args.interval:g}; expected a number of seconds, at most {MAX_INTERVAL}.")
+    follower = Follower(args.run)
+    state = follower.state()
     if args.once:
         _show(state, args.json)
     elif not args.json and sys.stdout.isatty():
-        state = _live(args.run, state, args.interval)
+        state = _live(follower, state, args.interval)
     else:
-        state = _lines(args.run, state, args.interval, args.json)
+        state = _lines(follower, state, args.interval, args.json)
     return EXIT_DONE if state.is_complete else EXIT_UNFINISHED
 
 
-def _live(folder: Path, state: WatchState, interval: float) -> WatchState:
+def _live(follower: Follower, state: WatchState, interval: float) -> WatchState:
     """Show one table and update it every `interval` seconds until the training ends."""
     from rich.live import Live
-
-    from walkback.watching.follow import state_of
 
     with Live(_page(state), auto_refresh=False) as live:
         while not state.is_over:
             time.sleep(interval)
-            state = state_of(folder)
+            state = follower.state()
             live.update(_page(state), refresh=True)
     return state
 
 
-def _lines(folder: Path, state: WatchState, interval: float, as_json: bool) -> WatchState:
+def _lines(follower: Follower, state: WatchState, interval: float, as_json: bool) -> WatchState:
     """For a file or a pipe: print the state now and after each change."""
-    from walkback.watching.follow import state_of
-
     _show(state, as_json)
     while not state.is_over:
         time.sleep(interval)
-        before, state = state, state_of(folder)
+        before, state = state, follower.state()
         if state != before:
             _show(state, as_json)
     return state
