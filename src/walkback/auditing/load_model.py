@@ -13,7 +13,7 @@ from torch import nn
 
 from walkback.auditing.measure_run import EVALUATION_SAMPLES
 from walkback.core.errors import InputError
-from walkback.core.load_named import load_named
+from walkback.core.load_named import call_named
 from walkback.core.measurements import GROUP
 from walkback.core.reading.array_files import NUMPY_TYPES, StoredTensor, as_arrays, read_arrays_file, read_tensors
 from walkback.core.reading.regular_files import Fault, fault_of
@@ -28,7 +28,7 @@ NESTED = ("state_dict", "model_state_dict", "model", "module")
 
 def load_model(text: str, checkpoint: Path | None, device: torch.device) -> nn.Module:
     """The model that `package.module:build` builds, with the checkpoint's weights."""
-    made = load_named(text, "--model")()
+    made = call_named(text, "--model")
     if not isinstance(made, nn.Module):
         raise InputError(f"--model: {text}() returned a {type(made).__name__}; expected a torch.nn.Module.")
     if checkpoint is not None:
@@ -39,7 +39,9 @@ def load_model(text: str, checkpoint: Path | None, device: torch.device) -> nn.M
 def load_batches(text: str, data_root: Path | None, device: torch.device) -> Iterable[Any]:
     """Evaluation batches: the first test samples of a known data set, or what `package.module:batches` yields."""
     if ":" in text and Spec.parse(text.partition(":")[0]).name not in DATA_SETS.names():
-        made: Iterable[Any] = load_named(text, "--data")()
+        made = call_named(text, "--data")
+        if not isinstance(made, Iterable):
+            raise InputError(f"--data: {text}() returned a {type(made).__name__}; expected (x, y) batches.")
         return made
     spec = Spec.parse(text)
     source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")

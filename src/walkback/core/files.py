@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import os
+import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +31,7 @@ _ADVICE = {
     errno.ENFILE: "This machine has no free file handles: try again when it is less busy.",
     errno.ENOMEM: "There is not enough memory: try again when the machine is less busy.",
 }
+_DAY = 86_400.0
 _MAY_NOT_READ = "You may not read it: change its permissions."
 
 
@@ -50,7 +55,7 @@ def friendly_os_errors(path: Path, doing: str) -> Iterator[None]:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace the contents of `path`, or leave it unchanged: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     with friendly_os_errors(path, "write"):
         try:
             # Whatever is there, such as a link put there by somebody else, is removed and not written through.
@@ -115,10 +120,47 @@ def _not_plain(path: Path, kind: str, expected: str = "a file of its own") -> In
     )
 
 
+def temporary_path(path: Path) -> Path:
+    """Where this process writes what will be at `path`; the name says by which machine and process."""
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}.tmp")
+
+
+def leftovers(path: Path) -> list[Path]:
+    """The temporary files or folders of `path` whose processes have ended.
+
+    Of another machine, which may write into the same folder, those of a day ago; of older versions all.
+    """
+    found = []
+    for each in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        machine, dash, process = each.name.removesuffix(".tmp").rpartition(".")[2].rpartition("-")
+        if not dash or not process.isdecimal() or _has_ended(each, machine, int(process)):
+            found.append(each)
+    return found
+
+
+def _has_ended(temporary: Path, machine: str, process: int) -> bool:
+    if machine != _machine():
+        with suppress(OSError):
+            return time.time() - temporary.lstat().st_mtime > _DAY
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+@cache
+def _machine() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
 def drop_leftovers(path: Path) -> None:
     """Remove the temporary files of `path` that killed writes left behind."""
     with friendly_os_errors(path, "clean up"):
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        for leftover in leftovers(path):
             leftover.unlink(missing_ok=True)
 
 

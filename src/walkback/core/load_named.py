@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,10 +51,37 @@ def load_file(path: Path, what: str) -> ModuleType:
     return _import(path.stem, what)
 
 
+def call_named(text: str, what: str) -> Any:
+    """What the function that `text` names returns; it is called without arguments."""
+    function = load_named(text, what)
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InputError(f"{what}: {text} {error}; expected a function that needs no arguments.") from error
+    except ValueError:  # Some functions of other languages have no signature.
+        pass
+    return _run(partial(function), f"{what}: {text}() failed", "Correct it.")
+
+
 def _import(name: str, what: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
+    made: ModuleType = _run(
+        partial(importlib.import_module, name), f"{what}: cannot import '{name}'", "Run from the folder that holds it."
+    )
+    return made
+
+
+def _run(function: Callable[[], Any], failed: str, remedy: str) -> Any:
+    """Run code of the user's; whatever it raises is told with its place."""
     try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(f"{what}: cannot import '{name}' ({error}). Run from the folder that holds it.") from error
+        return function()
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        if isinstance(error, SyntaxError):
+            place = f" in {Path(error.filename or '').name}, line {error.lineno}"
+        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        raise InputError(f"{failed} ({type(error).__name__}: {text}{place}). {remedy}") from error

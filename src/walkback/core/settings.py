@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from walkback.core.errors import InputError, unknown
+from walkback.core.machine import memory_bytes
 
 Scalar = bool | int | float | str
 T = TypeVar("T")
@@ -83,8 +84,10 @@ def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given
 
     `what` names the object in error messages ("the method 'dfa'").
     """
-    hints = hints_of(cls)  # type: ignore[arg-type]  # Classes are hashable; mypy cannot tell.
-    names = [f.name for f in dataclasses.fields(cls) if f.name not in given]  # type: ignore[arg-type]
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise InputError(f"{what} is {cls!s:.60}; expected a dataclass. Ask the author of its package, or remove it.")
+    hints = hints_of(cls)
+    names = [f.name for f in dataclasses.fields(cls) if f.name not in given]
     for key in settings:
         if key not in names:
             raise unknown(f"setting of {what}", key, names)
@@ -189,6 +192,21 @@ def require_at_least(value: float, least: float, what: str) -> None:
     """Raise InputError if `value` is below `least`."""
     if value < least:
         raise InputError(f"{what} is {value}; expected at least {least}.")
+
+
+def require_at_most(value: float, most: float, what: str) -> None:
+    """Raise InputError if `value` is above `most`."""
+    if value > most:
+        raise InputError(f"{what} is {value}; expected at most {most}.")
+
+
+def require_memory(numbers: int, what: str) -> None:
+    """Raise InputError, before any is taken, if so many float32 numbers need more than this machine's memory."""
+    if 4 * numbers > memory_bytes():
+        raise InputError(
+            f"{what} would need {4 * numbers / 2**30:,.0f} GiB of memory; this machine has "
+            f"{memory_bytes() / 2**30:,.0f} GiB. Choose smaller sizes."
+        )
 
 
 def require_above(value: float, bound: float, what: str) -> None:

@@ -19,7 +19,6 @@ Arrays are numpy arrays, so that reading a run needs no torch.
 from __future__ import annotations
 
 import fcntl
-import glob
 import hashlib
 import json
 import os
@@ -36,7 +35,15 @@ import safetensors.numpy
 
 from walkback.core.content_hash import SHA256, arrays_hash, document_hash, with_hash
 from walkback.core.errors import InputError
-from walkback.core.files import flush, friendly_os_errors, kind_of_file, open_to_change, write_atomic
+from walkback.core.files import (
+    flush,
+    friendly_os_errors,
+    kind_of_file,
+    leftovers,
+    open_to_change,
+    temporary_path,
+    write_atomic,
+)
 from walkback.core.reading.array_files import parse_safetensors, read_arrays_file, read_metadata, read_safetensors
 from walkback.core.reading.json_text import parse_json, parse_json_lines, read_object
 from walkback.core.reading.regular_files import Fault, read_bytes
@@ -350,9 +357,9 @@ def create_run(path: Path, record: Mapping[str, Any]) -> Run:
     full = with_hash({"format": RUN_FORMAT, "status": "running", **record})
     with friendly_os_errors(path, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # Left by a process that was killed here.
+        for leftover in leftovers(path):  # Of a process that was killed here.
             shutil.rmtree(leftover, ignore_errors=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = temporary_path(path)
         temporary.mkdir()
     try:
         write_atomic(temporary / RECORD, record_json(full))

@@ -13,7 +13,7 @@ import torch
 from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
-from walkback.core.settings import MODULE, Spec, build_settings, changed_settings, recorded_settings
+from walkback.core.settings import MODULE, Spec, build_settings, changed_settings, recorded_settings, require_memory
 from walkback.core.tuning import TuningTable
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
@@ -212,6 +212,7 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
         net: Network = module_network(config.arch, source.input_shape, source.classes)
     else:
         net = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
+        require_memory(net.depth * sum(width * height for _, width, height in net.block_linears), what)
     rule, shared_options = _method(config.method)
     if net.per_token != source.per_token:
         kinds = {True: "a label for each token", False: "one label for each sample"}

@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> int:
     if args.what != "runs":
         print("\n".join(line for row in rows for line in _entry(row)))
         return EXIT_DONE
-    from rich.console import Console
     from rich.table import Table
+
+    from walkback.cli.output import console
 
     table = Table(box=None)
     headings = list(dict.fromkeys(key for row in rows for key in row))
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(heading) is None else str(row[heading]) for heading in headings))
-    Console(highlight=False).print(table if rows else "no runs")
+    console().print(table if rows else "no runs")
     return EXIT_DONE
 
 

@@ -70,7 +70,9 @@ def _live(follower: Follower, state: WatchState, interval: float) -> WatchState:
     """Show one table and update it every `interval` seconds until the training ends."""
     from rich.live import Live
 
-    with Live(_page(state), auto_refresh=False) as live:
+    from walkback.cli.output import console
+
+    with Live(_page(state), console=console(), auto_refresh=False) as live:
         while not state.is_over:
             time.sleep(interval)
             state = follower.state()
@@ -93,9 +95,9 @@ def _show(state: WatchState, as_json: bool) -> None:
     if as_json:
         print(json.dumps(state.to_json(), allow_nan=False), flush=True)
         return
-    from rich.console import Console
+    from walkback.cli.output import console
 
-    Console(highlight=False).print(_page(state))
+    console().print(_page(state))
     sys.stdout.flush()
 
 

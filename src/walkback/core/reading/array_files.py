@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkback.core.errors import InputError
+from walkback.core.machine import memory_bytes
 from walkback.core.reading.json_text import parse_json
-from walkback.core.reading.regular_files import MIB, Fault, memory_bytes, open_regular, read_bytes
+from walkback.core.reading.regular_files import MIB, Fault, open_regular, read_bytes
 from walkback.core.reading.schema import check_schema
 
 StoredArray = NDArray[Any]

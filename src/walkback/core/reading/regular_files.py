@@ -73,11 +73,3 @@ def decoded(data: bytes, fault: Fault) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise fault(f"is not UTF-8 text ({error.reason} at byte {error.start})") from error
-
-
-def memory_bytes() -> int:
-    """The memory of this machine: no file of arrays can usefully have more than a part of it."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf.
-        return 16 * 2**30
