@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 
 from walkback.auditing.measure_run import EVALUATION_SAMPLES
 from walkback.core.errors import InputError
-from walkback.core.load_named import call_named
+from walkback.core.load_named import call_named, told
 from walkback.core.measurements import GROUP
 from walkback.core.reading.array_files import NUMPY_TYPES, StoredTensor, as_arrays, read_arrays_file, read_tensors
 from walkback.core.reading.regular_files import Fault, fault_of
@@ -42,7 +43,7 @@ def load_batches(text: str, data_root: Path | None, device: torch.device) -> Ite
         made = call_named(text, "--data")
         if not isinstance(made, Iterable):
             raise InputError(f"--data: {text}() returned a {type(made).__name__}; expected (x, y) batches.")
-        return made
+        return told(made, text, "--data")
     spec = Spec.parse(text)
     source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")
     return TestSet(source.load(data_root), torch.float32, device, batch=GROUP).batches()[: EVALUATION_SAMPLES // GROUP]
@@ -58,8 +59,10 @@ def _weights(path: Path) -> dict[str, Any]:
         return {name: _tensor(found, name, fault) for name, found in tensors.items()}
     data = read_arrays_file(path, fault, follow=True)
     try:
-        # weights_only: a checkpoint from somebody else must not run code.
-        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # noqa: TID251
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # They say how to load a file of another format unsafely.
+            # weights_only: a checkpoint from somebody else must not run code.
+            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # noqa: TID251
     except pickle.UnpicklingError as error:
         # torch's own text explains how to load such a file unsafely.
         raise fault(

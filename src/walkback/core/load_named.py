@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -60,28 +60,41 @@ def call_named(text: str, what: str) -> Any:
         raise InputError(f"{what}: {text} {error}; expected a function that needs no arguments.") from error
     except ValueError:  # Some functions of other languages have no signature.
         pass
-    return _run(partial(function), f"{what}: {text}() failed", "Correct it.")
+    return _run(function, f"{what}: {text}() failed")
+
+
+def told(items: Iterable[Any], text: str, what: str) -> Iterator[Any]:
+    """What a function of the user's yields; what it raises is told with its place."""
+    iterator, end = iter(items), object()
+    while (item := _run(partial(next, iterator, end), f"{what}: {text}() failed")) is not end:
+        yield item
 
 
 def _import(name: str, what: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
-    made: ModuleType = _run(
-        partial(importlib.import_module, name), f"{what}: cannot import '{name}'", "Run from the folder that holds it."
-    )
+    made: ModuleType = _run(partial(importlib.import_module, name), f"{what}: cannot import '{name}'")
     return made
 
 
-def _run(function: Callable[[], Any], failed: str, remedy: str) -> Any:
+def _run(function: Callable[[], Any], failed: str) -> Any:
     """Run code of the user's; whatever it raises is told with its place."""
     try:
         return function()
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
-        if isinstance(error, SyntaxError):
-            place = f" in {Path(error.filename or '').name}, line {error.lineno}"
-        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        raise InputError(f"{failed} ({type(error).__name__}: {text}{place}). {remedy}") from error
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        remedy = "Run from the folder that holds it." if isinstance(error, ImportError) else "Correct it."
+        raise InputError(
+            f"{failed} ({type(error).__name__}: {' '.join(text.split())}{_place_of(error)}). {remedy}"
+        ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    """File and line in the user's code, as text."""
+    if isinstance(error, SyntaxError):
+        return f" in {Path(error.filename or '').name}, line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    last = frames[-1]
+    return "" if last.filename == __file__ else f" in {Path(last.filename).name}, line {last.lineno}"

@@ -181,7 +181,7 @@ def _to_float(value: Any, what: str) -> float:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
             number = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             number = math.nan
         if math.isfinite(number):
             return number

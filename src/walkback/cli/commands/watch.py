@@ -149,8 +149,9 @@ def sparkline(values: Sequence[Any]) -> str:
     is_log = min(known) > 0 and max(known) / min(known) > 100
     heights = [None if value is None else math.log(value) if is_log else value for value in values]
     low, high = (limit(height for height in heights if height is not None) for limit in (min, max))
-    span = (high - low) or 1.0
-    return "".join(" " if h is None else BARS[round((h - low) / span * (len(BARS) - 1))] for h in heights)
+    # Halved, so that the span of any two numbers is a number.
+    span = (high / 2 - low / 2) or 1.0
+    return "".join(" " if h is None else BARS[round((h / 2 - low / 2) / span * (len(BARS) - 1))] for h in heights)
 
 
 def _thinned(values: Sequence[Any]) -> list[Any]:
