@@ -84,10 +84,9 @@ def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given
 
     `what` names the object in error messages ("the method 'dfa'").
     """
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise InputError(f"{what} is {cls!s:.60}; expected a dataclass. Ask the author of its package, or remove it.")
-    hints = hints_of(cls)
-    names = [f.name for f in dataclasses.fields(cls) if f.name not in given]
+    require_dataclass(cls, what)
+    hints = hints_of(cls)  # type: ignore[arg-type]  # Classes are hashable; mypy cannot tell.
+    names = [f.name for f in dataclasses.fields(cls) if f.name not in given]  # type: ignore[arg-type]
     for key in settings:
         if key not in names:
             raise unknown(f"setting of {what}", key, names)
@@ -198,6 +197,12 @@ def require_at_most(value: float, most: float, what: str) -> None:
     """Raise InputError if `value` is above `most`."""
     if value > most:
         raise InputError(f"{what} is {value}; expected at most {most}.")
+
+
+def require_dataclass(found: object, what: str) -> None:
+    """Raise InputError unless `found`, which may come from another package, is a dataclass."""
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise InputError(f"{what} is {found!s:.60}; expected a dataclass. Ask the author of its package, or remove it.")
 
 
 def require_memory(numbers: int, what: str) -> None:
