@@ -326,8 +326,8 @@ def test_an_oversized_file_and_an_unreadable_file_are_refused(tmp_path, monkeypa
     def refuse(path: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(InputError, match=r"Could not use .*data_batch_1\.bin: Permission denied"):
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(InputError, match=r"Could not read .*data_batch_1\.bin: Permission denied\. You may not read"):
         cifar.read(spec, folder)
 
 
