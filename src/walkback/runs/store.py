@@ -140,9 +140,8 @@ class Run:
 
     def append_log(self, row: Mapping[str, Any]) -> None:
         line = json.dumps(row, allow_nan=False) + "\n"
-        with open_to_change(self.path / LOG) as file, friendly_os_errors(self.path / LOG, "write"):
+        with friendly_os_errors(self.path / LOG, "write"), open_to_change(self.path / LOG) as file:
             file.write(line.encode())
-            file.flush()
 
     def log(self) -> list[dict[str, Any]]:
         """The training log, one dict per epoch."""
@@ -164,13 +163,13 @@ class Run:
         path = self.path / LOG
         if not path.exists():
             return 0
-        with open_to_change(path) as file, friendly_os_errors(path, "write"):
+        with friendly_os_errors(path, "write"), open_to_change(path) as file:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
     def truncate_log(self, length: int) -> None:
         if self._log_size() > length:
-            with open_to_change(self.path / LOG) as file, friendly_os_errors(self.path / LOG, "truncate"):
+            with friendly_os_errors(self.path / LOG, "truncate"), open_to_change(self.path / LOG) as file:
                 file.truncate(length)
 
     def _log_hash(self, length: int | None = None) -> str:

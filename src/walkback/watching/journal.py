@@ -68,9 +68,8 @@ class Journal:
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row to the log."""
         path = self.folder / WATCH_LOG
-        with open_to_change(path) as file, friendly_os_errors(path, "write"):
+        with friendly_os_errors(path, "write"), open_to_change(path) as file:
             file.write(_line(row).encode())
-            file.flush()
 
     def update_record(self, facts: Mapping[str, Any]) -> None:
         """Update the record and replace its file atomically."""
