@@ -14,8 +14,11 @@ from typing import Any
 
 from walkback.core.content_hash import SHA256, document_hash, with_hash
 from walkback.core.errors import InputError
-from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
+from walkback.core.files import drop_leftovers, make_subfolder, write_atomic
 from walkback.core.jsonable import jsonable
+from walkback.core.reading.json_text import read_object
+from walkback.core.reading.regular_files import fault_of, read_bytes
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.runs.train_runs import TrainOptions
 
 EXPERIMENTS = "experiments"
@@ -42,14 +45,11 @@ class Experiment:
         path = self.path(folder)
         if not path.is_file():
             raise InputError(f"{path} is missing. Run the study first: what is stored already is kept.")
-        try:
-            with friendly_os_errors(path, "read"):
-                document = json.loads(path.read_text(encoding="utf-8"))
-            stored = dict(document)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{path} is damaged: it is not a JSON document. {_AWAY}") from error
+        fault = fault_of(path, _AWAY)
+        stored = read_object(path, lambda why: fault(f"is damaged: it {why}"))
         if stored.get(SHA256) != document_hash(stored):
             raise InputError(f"{path} is damaged: it is not the file that was written (its sha256 differs). {_AWAY}")
+        check_schema(stored, _RESULT, fault)
         if stored["settings"] != jsonable(self.settings):
             raise InputError(f"{path} was made with other settings than this study has now. {_AWAY}")
         result: Mapping[str, Any] = stored["result"]
@@ -64,16 +64,19 @@ class Experiment:
     def copy(self, source: Path, target: Path) -> bool:
         """Copy its result to another folder of the study; returns whether the file there has changed."""
         self.load(source)
-        data, path = self.path(source).read_bytes(), self.path(target)
-        if path.is_file() and path.read_bytes() == data:
+        fault = fault_of(self.path(source), _AWAY)
+        data, path = read_bytes(self.path(source), fault), self.path(target)
+        if path.is_file() and read_bytes(path, fault_of(path, _AWAY)) == data:
             return False
         _write(path, data)
         return True
 
 
+_RESULT: Schema = {"required": ["settings", "result"], "properties": {"result": {"type": "object"}}}
+
+
 def _write(path: Path, data: bytes) -> None:
-    with friendly_os_errors(path.parent, "create"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_subfolder(path.parent)
     drop_leftovers(path)
     write_atomic(path, data)
 

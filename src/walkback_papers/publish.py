@@ -15,8 +15,10 @@ from typing import Any
 
 from walkback.core.content_hash import SHA256, with_hash
 from walkback.core.errors import InputError
-from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
+from walkback.core.files import drop_leftovers, friendly_os_errors, make_subfolder, write_atomic
 from walkback.core.measurements import Measurements
+from walkback.core.reading.json_text import parse_json, parse_json_lines, require_object
+from walkback.core.reading.regular_files import Fault, fault_of, read_bytes
 from walkback.report.cells import counted
 from walkback.report.study_pages import STUDY_FILE
 from walkback.report.study_report import StudyReport
@@ -126,17 +128,27 @@ def _is_published(source: Path, target: Path, bits: int) -> bool:
 def _published_text(path: Path) -> bytes:
     """The published form of a record or log: a record without paths of this machine, with the hash of the published
     log; a log's numbers to seven digits, which is the precision of float32 and halves the file."""
-    found = _bytes(path) or b""
+    found, fault = _bytes(path) or b"", fault_of(path, "Nothing was published. Train and measure that run again.")
     if path.name == store.RECORD:
-        record = json.loads(found)
-        portable = {**record, "command": shlex.join(without_paths(shlex.split(record.get("command", ""))))}
+        record = require_object(parse_json(found, fault), fault)
+        portable = {**record, "command": shlex.join(without_paths(_words(record.get("command", ""), fault)))}
         if store.LOG_HASH in record:
             portable[store.LOG_HASH] = store.sha256(_published_text(path.with_name(store.LOG)))
         if SHA256 in record:
             portable = with_hash(portable)
         return found if portable == {"command": "", **record} else store.record_json(portable)
-    rows = [{name: _seven_digits(value) for name, value in json.loads(line).items()} for line in found.splitlines()]
+    rows = [
+        {name: _seven_digits(value) for name, value in row.items()}
+        for row in parse_json_lines(found.splitlines(), fault)
+    ]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _words(command: Any, fault: Fault) -> list[str]:
+    try:
+        return shlex.split(command)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise fault(f"has {command!r:.60} as its command, which is no command line") from error
 
 
 def _seven_digits(value: Any) -> Any:
@@ -146,8 +158,7 @@ def _seven_digits(value: Any) -> Any:
 
 
 def _bytes(path: Path) -> bytes | None:
-    with friendly_os_errors(path, "read"):
-        return path.read_bytes() if path.is_file() else None
+    return read_bytes(path, fault_of(path, "Move it away, and train that run again.")) if path.is_file() else None
 
 
 def _refuse_stale_pages(studies: Mapping[str, Study], scale: Scale, target: Path, changed: Collection[str]) -> None:
@@ -172,8 +183,7 @@ def _copy(source: Path, target: Path, files: Collection[str], bits: int) -> None
                     old.unlink()
     for name in files:
         path = target / name
-        with friendly_os_errors(path.parent, "create"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_subfolder(path.parent)
         drop_leftovers(path)
         if path.suffix == ".npz":
             Measurements.load(source / name).rounded(bits).save(path, narrow=True)

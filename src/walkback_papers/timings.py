@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.core.reading.json_text import read_json
+from walkback.core.reading.regular_files import fault_of
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.runs.provenance import provenance, without_paths
 from walkback.runs.train_runs import TrainOptions, choose_device
 from walkback.training.planning.fleet_plan import FleetGroup
@@ -67,8 +69,14 @@ class Timings:
 
 
 def timings(out: Path) -> list[dict[str, Any]]:
-    """The stored entries; empty where the file is missing or unreadable."""
-    with suppress(OSError, ValueError):
-        found: list[dict[str, Any]] = json.loads((out / TIMINGS).read_text())
-        return found
-    return []
+    """The stored entries; empty where the file is missing."""
+    path = out / TIMINGS
+    if not path.exists():
+        return []
+    fault = fault_of(path, "Nothing was changed. Move it away: it holds only how long earlier commands took.")
+    found: list[dict[str, Any]] = read_json(path, fault)
+    check_schema(found, _TIMINGS, fault)
+    return found
+
+
+_TIMINGS: Schema = {"type": "array", "items": {"type": "object"}}

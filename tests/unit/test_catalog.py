@@ -113,13 +113,13 @@ def test_another_package_adds_a_command(register, module, capsys):
 def test_a_package_cannot_register_a_name_of_walkback(register):
     register(("dfa", "elsewhere.dfa"))
     with pytest.raises(InputError, match=r"'elsewhere\.dfa' registers 'dfa' in 'walkback\.rules'.*uninstall"):
-        RULES.names()
+        RULES.get("dfa")
 
 
 def test_two_packages_cannot_register_the_same_name(register):
     register(("mine", "one.rule"), ("mine", "two.rule"))
     with pytest.raises(InputError, match=r"Two installed packages register 'mine'.*'one\.rule' and 'two\.rule'"):
-        RULES.names()
+        RULES.get("mine")
     register(("mine", "one.rule"), ("mine", "one.rule"))
     assert "mine" in RULES.names()
 
@@ -129,14 +129,42 @@ def test_a_registered_module_that_is_missing_raises_input_error(register, name):
     register(("mine", name))
     with pytest.raises(InputError, match=f"'mine' of the package '{name}' could not be imported"):
         RULES.get("mine")
-    with pytest.raises(InputError, match=f"The module '{name}' cannot be found"):
-        RULES.entries()
+    (entry,) = (entry for entry in RULES.entries() if entry.name == "mine")
+    assert f"broken: The module '{name}' cannot be found" in entry.summary
 
 
 def test_a_registered_module_without_the_attribute_raises_input_error(register, module):
     register(("mine", module("empty_rule", "")))
     with pytest.raises(InputError, match="'mine' of the package 'empty_rule' defines no RULE"):
         RULES.get("mine")
+
+
+BROKEN = {
+    "missing": "vanished_module",
+    "no syntax": '"""Mine."""\ndef f(:\n',
+    "raises": '"""Mine."""\nraise SystemError("in here")\n',
+    "another type": '"""Mine."""\nRULE = 3\n',
+    "no name": "not a module!!",
+    "binary": "\x00",
+    "clash": "",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_package_breaks_no_listing_and_no_other_item(register, module, kind, capsys):
+    source = BROKEN[kind]
+    names_module = kind in ("missing", "no name")
+    register(("dfa" if kind == "clash" else "mine", source if names_module else module("broken_thing", source)))
+    for words in (["--help"], ["ls", "methods"], ["ls", "archs"]):
+        assert main(words) == 0
+    listed = capsys.readouterr().out
+    assert {"train", "resmlp", "bp"} <= set(listed.split())
+    assert ("broken: " in listed) is (kind not in ("raises", "another type"))
+    assert RULES.get("bp")
+    assert main(["train", "--method", "dfa" if kind == "clash" else "mine", "--dry-run"]) == 3
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert "Traceback" not in printed.err
 
 
 def test_files_that_start_with_an_underscore_are_no_items(tmp_path, monkeypatch):

@@ -352,7 +352,7 @@ class TestMeasurements:
     def test_those_without_a_hash_are_checked_as_far_as_can_be(self, done, damage):
         file = done / "measurements.npz"
         self.damage(file, damage, is_hashed=False)
-        said = {"type": "'branch_norm' has the type int64", "shape": "entries along the axis 'sample'"}[damage]
+        said = {"type": "'branch_norm' has the type int64", "shape": "1023 entries along 'sample'"}[damage]
         with pytest.raises(InputError, match=said):
             Measurements.load(file)
 

@@ -84,7 +84,7 @@ class TestGridFile:
             ("methods: bp\nsettings: {lr: {a: 1}}", "'settings.lr' has {'a': 1}"),
             ("methods: bp\nsettings: [lr]", "'settings' is ['lr']"),
             ("methods: bp\nbaselines: 1", "'baselines' is 1; expected true or false"),
-            ("methods: bp\nmethods: fa", "The key 'methods' is given twice"),
+            ("methods: bp\nmethods: fa", "the key 'methods' is given twice"),
             ("- bp", "Keys: methods, arch"),
             ("", "Keys: methods, arch"),
         ],
@@ -113,5 +113,5 @@ class TestGridFile:
         with pytest.raises(InputError, match="Could not read"):
             read_grid(tmp_path / "none.yaml")
         (tmp_path / "picture").write_bytes(b"\x89\xff\xfe")
-        with pytest.raises(InputError, match="it is not UTF-8 text"):
+        with pytest.raises(InputError, match="is not UTF-8 text"):
             read_grid(tmp_path / "picture")

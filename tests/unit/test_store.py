@@ -117,13 +117,13 @@ class TestLife:
         """As where a plan is made of a run that another process trains: it has just been replaced by a newer one."""
         run = make(tmp_path / "a-run", 1)
         save(run, 2)
-        real = store.safetensors.safe_open
+        real = store.read_metadata
 
-        def late(path, framework):
+        def late(path, fault):
             run.drop_previous()
-            return real(path, framework)
+            return real(path, fault)
 
-        monkeypatch.setattr(store.safetensors, "safe_open", late)
+        monkeypatch.setattr(store, "read_metadata", late)
         assert run.checkpoint_epochs() == {0: "", 2: RESUME}
         (run.path / RESUME).unlink()
         assert run.fleet_names() == ()
@@ -293,17 +293,17 @@ class TestDamage:
     def test_a_record_without_what_is_needed_is_refused(self, path, key):
         for value in (None, [1.5]):
             edit(path, **{key: value})
-            refused(path, rf"{RECORD} lacks {key}")
+            refused(path, rf"{RECORD} (lacks|has .* at) the key '{key}'")
 
     @pytest.mark.parametrize("result", [{}, {"test_acc": None, "epochs": 2}, {"test_acc": 0.5}])
     def test_a_finished_record_with_half_a_result_is_refused(self, done, result):
         edit(done, result=result)
-        refused(done, rf"{RECORD} lacks result\.")
+        refused(done, rf"{RECORD} (lacks|has .* at) the key 'result\.")
 
     @pytest.mark.parametrize("key", ["result", "timings", "files"])
     def test_a_finished_record_without_its_result_is_refused(self, done, key):
         edit(done, **{key: None})
-        refused(done, rf"{RECORD} lacks {key}")
+        refused(done, rf"{RECORD} lacks the key '{key}'")
 
     def test_another_format_is_refused_with_both_numbers(self, path):
         edit(path, format=99)
@@ -318,11 +318,11 @@ class TestDamage:
         whole = (path / RESUME).read_bytes()
         for length in [*range(12), *range(12, len(whole), 37), len(whole) - 1]:
             (path / RESUME).write_bytes(whole[:length])
-            refused(path, rf"{RESUME} cannot be read")
+            refused(path, rf"{RESUME} (cannot be read|has [\d,]+ bytes; its header says)")
 
     def test_a_checkpoint_of_something_else_is_refused(self, path):
         (path / RESUME).write_bytes(safetensors_of({"w": np.ones(1)}, None))
-        refused(path, rf"{RESUME} cannot be read")
+        refused(path, rf"{RESUME} has 'nothing' as its epoch")
         facts = {"epoch": "2", "log_bytes": "0", "seconds": "0", "fleet": "[]", "digest": "another"}
         (path / RESUME).write_bytes(safetensors_of({"w": np.ones(1)}, facts))
         refused(path, rf"{RESUME} belongs to another configuration")

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.core.files import write_atomic
+from walkback.core.reading.json_text import read_object
+from walkback.core.reading.regular_files import fault_of
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.core.tuning import TuningTable, setting_digest
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.card import read_card
@@ -64,14 +66,18 @@ def overview_json(found: AuditTable, tuning: Sequence[TuningTable]) -> dict[str,
 def read_overview(folder: Path) -> AuditTable:
     """The table of an audit that was written before."""
     path = folder / f"{OVERVIEW}.json"
-    with friendly_os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
-    try:
-        rows = json.loads(text)["rows"]
-        cards = [card for row in rows for card in row["cards"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no audit's overview. `walkback audit --resume` writes it again.") from error
-    return make_audit_table([read_card(card) for card in cards])
+    fault = fault_of(path, "It is no audit's overview: `walkback audit --resume` writes it again.")
+    document = read_object(path, fault)
+    check_schema(document, _OVERVIEW, fault)
+    return make_audit_table([read_card(card) for row in document["rows"] for card in row["cards"]])
+
+
+_ROW: Schema = {
+    "type": "object",
+    "required": ["cards"],
+    "properties": {"cards": {"type": "array", "items": {"type": "object"}}},
+}
+_OVERVIEW: Schema = {"required": ["rows"], "properties": {"rows": {"type": "array", "items": _ROW}}}
 
 
 def log_of(path: Path) -> list[dict[str, Any]]:

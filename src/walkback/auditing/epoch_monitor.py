@@ -11,7 +11,7 @@ import torch
 
 from walkback.auditing.measure_run import EVALUATION_SAMPLES, measure_network
 from walkback.core.errors import InputError
-from walkback.core.files import drop_leftovers, friendly_os_errors
+from walkback.core.files import drop_leftovers, make_subfolder
 from walkback.core.measurements import GROUP
 from walkback.data.dataset import Dataset
 from walkback.data.feed import TestSet
@@ -72,8 +72,7 @@ class EpochMonitor:
                     for leaves in (snapshot.params, snapshot.state)
                 )
                 path = run.path / epoch_file(driver.epoch)
-                with friendly_os_errors(path.parent, "create"):
-                    path.parent.mkdir(exist_ok=True)
+                make_subfolder(path.parent)
                 drop_leftovers(path)
                 measure_network(resolved, params, state, tests).save(path)
 

@@ -23,6 +23,7 @@ from walkback.measure.snapshot import majority_share, measure, unigram_entropy
 from walkback.measure.subject import LocalLoss, NetworkSubject
 from walkback.nets.network import Leaves
 from walkback.runs import store
+from walkback.runs.check_record import check_record
 from walkback.runs.provenance import describe_device
 from walkback.runs.tuning import with_stored_rates
 from walkback.training.driver import set_exact_arithmetic
@@ -66,15 +67,17 @@ class RunMeasurer:
         """Refuse a stored run that is not this resolved run."""
         if resolved.digest != run.record["digest"]:
             raise store.damaged_run(run.path, "its configuration does not have the hash that was recorded")
+        check_record(run, resolved)
 
     def data(self, run: store.Run, resolved: ResolvedRun) -> Dataset:
         """The run's data set; refused if it is not the one the run was trained on."""
         if resolved.source not in self._known:
             self._known[resolved.source] = resolved.source.load(self._data_root)
         data = self._known[resolved.source]
-        if data.digest != run.record["data"]["digest"]:
+        recorded = run.record["data"].get("digest")
+        if data.digest != recorded:
             raise InputError(
-                f"{run.path} was trained on data with sha256 {run.record['data']['digest'][:12]}…, but "
+                f"{run.path} was trained on data with sha256 {str(recorded)[:12]}…, but "
                 f"'{resolved.config.data.name}' here has {data.digest[:12]}…. Measure it where its data are."
             )
         return data

@@ -18,8 +18,9 @@ import torch
 from walkback.auditing.diagnose_runs import context_of, evidence_of, test_size
 from walkback.auditing.measure_run import RunMeasurer
 from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors
 from walkback.core.measurements import FIRST_EDITION, Measurements
+from walkback.core.reading.array_files import read_arrays_file
+from walkback.core.reading.regular_files import fault_of
 from walkback.core.version import __version__
 from walkback.data.dataset import DataSource
 from walkback.judge.card import card_hash, read_card
@@ -113,9 +114,13 @@ def _checkpoints(card: _Card, bundle: Path) -> list[VerificationCheck]:
     """Compare the files' own hashes with the card: the run's record may have been changed together with the files."""
     found, stated = [], card["provenance"]["files"]
     for name in dict.fromkeys((store.MODEL, store.RULE, *stated)):
+        if Path(name).name != name:
+            raise InputError(
+                f"The card names the file '{name}', which is no file of a run's folder. Judge the run again."
+            )
         path = bundle / name
-        with friendly_os_errors(path, "read"):
-            actual = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
+        fault = fault_of(path, "Move it away, or train that run again.")
+        actual = hashlib.sha256(read_arrays_file(path, fault)).hexdigest() if path.exists() else "no such file"
         if name == store.RULE and not path.exists() and not any(layer["credit"] for layer in card["layers"]):
             actual = stated.get(name, "")  # Missing already when the card was made: the card has no credit.
         if name in stated or path.exists():

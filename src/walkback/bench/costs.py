@@ -12,6 +12,8 @@ from typing import Any
 
 from walkback.bench.result import BenchResult
 from walkback.core.files import write_atomic
+from walkback.core.reading.json_text import read_json
+from walkback.core.reading.regular_files import fault_of
 
 FILE = Path(__file__).with_name("rule_costs.json")
 """A list with one result of the bench `rules` per kind of device, in the format of `walkback bench rules --out`."""
@@ -21,7 +23,9 @@ NOT_PACKAGED = ("started", "load")
 
 def packaged() -> list[dict[str, Any]]:
     """The results that are stored in the package; empty without the file."""
-    found: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
+    if not FILE.exists():
+        return []
+    found: list[dict[str, Any]] = read_json(FILE, fault_of(FILE, "Install walkback again."), follow=True)
     return found
 
 

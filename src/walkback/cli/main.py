@@ -8,11 +8,11 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from io import TextIOWrapper
 from typing import NoReturn
 
+from walkback.cli.output import keep_standard_descriptors_open, one_line, plain_streams
 from walkback.core.catalog import Catalog
-from walkback.core.errors import EXIT_INPUT, EXIT_UNFINISHED, WalkbackError, unknown
+from walkback.core.errors import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_NO_READER, EXIT_UNFINISHED, WalkbackError, unknown
 
 COMMANDS = Catalog(kind="command", package="walkback.cli.commands", attribute="run", group="walkback.commands")
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -46,15 +46,17 @@ class Parser(argparse.ArgumentParser):
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     given = list(sys.argv[1:] if words is None else words)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # A letter that the terminal lacks must not end the command.
-            stream.reconfigure(errors="replace")
+    with plain_streams():
+        return _run(given)
+
+
+def _run(given: list[str]) -> int:
     try:
         code = _dispatch(given)
         sys.stdout.flush()
         return code
     except WalkbackError as error:
-        print(f"walkback: {error}", file=sys.stderr)
+        print(f"walkback: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(
@@ -64,7 +66,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of the pipe (head, less) has closed it: not an error.
         _discard_stdout()
-        return 0
+        return EXIT_NO_READER
+    except RuntimeError as error:
+        # Python 3.11 raises this where Ctrl-C comes while a class is made, as in an import.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        print("\nwalkback: interrupted before anything was begun.", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         print(f"walkback: {error.strerror or error}{where}. Check the disk and the path.", file=sys.stderr)
@@ -140,4 +148,5 @@ def _help() -> str:
 
 def entry() -> NoReturn:
     """Entry point of the console script."""
+    keep_standard_descriptors_open()
     sys.exit(main())

@@ -7,10 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
+from walkback.cli.output import console
 from walkback.runs.train_runs import ProgressListener, Result
 from walkback.training.planning.fleet_plan import FleetGroup, back_off_text
 from walkback.training.planning.load_balance import ONE_WORKER, Workers
@@ -26,7 +34,7 @@ class ProgressBar(ProgressListener):
     def __init__(self, quiet: bool, with_plan: bool = True):
         self._quiet = quiet
         self._with_plan = with_plan
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._console = console(stderr=True, quiet=quiet)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._job = ""
@@ -43,7 +51,7 @@ class ProgressBar(ProgressListener):
         if self._with_plan:
             self._console.print(plan_table(groups))
         if not self._quiet and sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+            columns = (*_bar(), TextColumn("steps"))
             times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
             self._progress = Progress(*columns, *times, console=self._console, transient=True)
             self._task = self._progress.add_task("", total=steps)
@@ -76,7 +84,7 @@ class ProgressBar(ProgressListener):
             return
         if done == 0:
             self.close()
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+            columns = (*_bar(), TextColumn("runs"))
             self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
             self._task = self._progress.add_task("", total=total)
             self._progress.start()
@@ -92,7 +100,7 @@ class ProgressBar(ProgressListener):
             return
         if self._job != name:
             self.close()
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+            columns = _bar()
             times = (TextColumn("epochs"), TimeElapsedColumn(), TimeRemainingColumn())
             self._progress, self._job = Progress(*columns, *times, console=self._console, transient=True), name
             self._task = self._progress.add_task(name, total=total)
@@ -117,6 +125,10 @@ class ProgressBar(ProgressListener):
         if self._progress:
             self._progress.stop()
             self._progress, self._job = None, ""
+
+
+def _bar() -> tuple[ProgressColumn, ...]:
+    return TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
 
 
 def plan_table(groups: Sequence[FleetGroup], workers: Workers = ONE_WORKER) -> Table:
@@ -144,7 +156,7 @@ def print_plan(groups: Sequence[FleetGroup], as_json: bool, workers: Workers = O
     """Print what `--dry-run` shows: a table, or a JSON object for each fleet."""
     if not as_json:
         nothing = "Nothing to train: every run is finished."
-        Console(highlight=False).print(plan_table(groups, workers) if groups else nothing)
+        console().print(plan_table(groups, workers) if groups else nothing)
         return
     for group in groups:
         print(json.dumps({**group.costs, "methods": [resolved.method for resolved in group.resolved_runs]}))

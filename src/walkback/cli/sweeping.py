@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from walkback.cli.output import console
 from walkback.cli.progress import clock, plan_table
 from walkback.sweeping.sweep import SweepListener
 from walkback.training.planning.fleet_plan import FleetGroup
@@ -21,7 +21,7 @@ class SweepProgressBar(SweepListener):
     def __init__(self, quiet: bool, workers: Workers = ONE_WORKER):
         """`workers` are the processes that share the jobs; the plan's time depends on them."""
         self._workers = workers
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._console = console(stderr=True, quiet=quiet)
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._progress: Progress | None = None
         self._groups: list[FleetGroup] = []

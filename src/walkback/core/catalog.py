@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from walkback.core.errors import InputError, unknown
-from walkback.core.plugins import registered
+from walkback.core.plugins import broken_plugin, module_of, registered
 
 
 @dataclass(frozen=True)
@@ -61,43 +61,62 @@ class Catalog:
         modules = self._modules()
         if name not in modules:
             raise unknown(self.kind, name, modules)
+        clash = _module_names(self.package, self.group).clashes.get(name)
+        if clash:
+            raise InputError(clash)
         try:
             return importlib.import_module(modules[name])
-        except ImportError as error:
+        except Exception as error:
             if modules[name].startswith(("walkback.", "walkback_papers.")):
                 raise
-            raise InputError(
-                f"The {self.kind} '{name}' of the package '{modules[name]}' could not be imported: {error}. "
-                "Reinstall that package or remove it."
-            ) from error
+            raise broken_plugin(self.kind, name, modules[name], error) from error
 
     def entries(self) -> list[Entry]:
-        return [describe_module(name, module) for name, module in sorted(self._modules().items())]
+        """Every item; what is wrong with one of another package is said in its place, and the others are listed."""
+        found = _module_names(self.package, self.group)
+        entries = []
+        for name, module in sorted(found.modules.items()):
+            try:
+                if name in found.clashes:
+                    raise InputError(found.clashes[name])
+                entries.append(describe_module(name, module))
+            except (InputError, SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
+                reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}."
+                entries.append(Entry(name, module, f"broken: {' '.join(reason.split())}"))
+        return entries
 
     def _modules(self) -> dict[str, str]:
-        return _module_names(self.package, self.group)
+        return _module_names(self.package, self.group).modules
+
+
+@dataclass(frozen=True)
+class _Found:
+    modules: dict[str, str]
+    """The module of each registered name."""
+    clashes: dict[str, str]
+    """By name, what is wrong where two modules are registered under it."""
 
 
 @cache
-def _module_names(package: str, group: str) -> dict[str, str]:
+def _module_names(package: str, group: str) -> _Found:
     """Map each registered name to its module: those of `package`, then those that other packages register."""
     folder = Path(_source_file(package)).parent
     own = {path.stem: f"{package}.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
     others: dict[str, str] = {}
+    clashes: dict[str, str] = {}
     for point in registered(group):
-        if others.setdefault(point.name, point.module) != point.module:
-            raise InputError(
-                f"Two installed packages register '{point.name}' in '{group}': '{others[point.name]}' and "
-                f"'{point.module}'. Uninstall one of them."
+        module = module_of(point)
+        if others.setdefault(point.name, module) != module:
+            clashes[point.name] = (
+                f"Two installed packages register '{point.name}' in '{group}': '{others[point.name]}' and '{module}'. "
+                "Uninstall one of them."
             )
-    clash = own.keys() & others.keys()
-    if clash:
-        name = sorted(clash)[0]
-        raise InputError(
+    for name in own.keys() & others.keys():
+        clashes[name] = (
             f"The installed package behind '{others[name]}' registers '{name}' in '{group}', a name walkback "
             "already uses. Rename it there or uninstall that package."
         )
-    return own | others
+    return _Found(others | own, clashes)
 
 
 def describe_module(name: str, module: str) -> Entry:
@@ -112,7 +131,7 @@ def _source_file(module: str) -> str:
     """The path of a module's source file, without importing the module."""
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # The parent package is missing, too.
+    except Exception:  # The parent package is missing, too, or is broken; or the name is none.
         spec = None
     if spec is None or spec.origin is None:
         raise InputError(f"The module '{module}' cannot be found. Is the package that registers it still installed?")

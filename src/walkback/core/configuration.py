@@ -18,6 +18,7 @@ from walkback.core.settings import (
     parse_arch,
     require_above,
     require_at_least,
+    require_at_most,
 )
 
 
@@ -66,9 +67,9 @@ class RunConfig:
     """The learning rate over the run: `cosine`, `constant`, `step:every=30` or `warmup_cosine:warmup=0.05`."""
 
     def __post_init__(self) -> None:
-        require_at_least(self.seed, 0, "seed")
-        require_at_least(self.epochs, 1, "epochs")
-        require_at_least(self.batch, 1, "batch")
+        for name, least, most in (("seed", 0, 2**63 - 1), ("epochs", 1, 10**9), ("batch", 1, 10**9)):
+            require_at_least(getattr(self, name), least, name)
+            require_at_most(getattr(self, name), most, name)
         require_above(self.lr, 0, "lr")
         require_at_least(self.weight_decay, 0, "weight_decay")
 

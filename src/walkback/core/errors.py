@@ -9,6 +9,10 @@ EXIT_DONE = 0
 EXIT_WALKED_BACK = 1
 EXIT_UNFINISHED = 2
 EXIT_INPUT = 3
+EXIT_INTERRUPTED = 130
+"""Ctrl-C before anything was begun: 128 + SIGINT, as shells say it."""
+EXIT_NO_READER = 141
+"""The reader of the output (`head`) has closed it, so a verdict may not have been read: 128 + SIGPIPE."""
 
 
 class WalkbackError(Exception):

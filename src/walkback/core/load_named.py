@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,14 +51,52 @@ def load_file(path: Path, what: str) -> ModuleType:
     return _import(path.stem, what)
 
 
+def call_named(text: str, what: str) -> Any:
+    """What the function that `text` names returns; it is called without arguments."""
+    function = load_named(text, what)
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InputError(f"{what}: {text} {error}; expected a function that needs no arguments.") from error
+    except ValueError:  # Some functions of other languages have no signature.
+        pass
+    return _run(function, f"{what}: {text}() failed")
+
+
+def told(items: Iterable[Any], text: str, what: str) -> Iterator[Any]:
+    """What a function of the user's yields; what it raises is told with its place."""
+    iterator, end = iter(items), object()
+    while (item := _run(partial(next, iterator, end), f"{what}: {text}() failed")) is not end:
+        yield item
+
+
 def _import(name: str, what: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
+    own = (name, name.partition(".")[0])
+    made: ModuleType = _run(partial(importlib.import_module, name), f"{what}: cannot import '{name}'", own)
+    return made
+
+
+def _run(function: Callable[[], Any], failed: str, modules: Collection[str] = ()) -> Any:
+    """Run code of the user's; whatever it raises is told with its place. `modules` are those that it imports."""
     try:
-        return importlib.import_module(name)
+        return function()
     except InputError:
         raise
-    except Exception as error:
-        is_missing = isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0])
-        advice = " Run from the folder that holds it." if is_missing else ""
-        raise InputError(f"{what}: cannot import '{name}' ({type(error).__name__}: {error}).{advice}") from error
+    except (Exception, SystemExit) as error:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name in modules
+        remedy = "Run from the folder that holds it." if is_missing else "Correct it."
+        raise InputError(
+            f"{failed} ({type(error).__name__}: {' '.join(text.split())}{_place_of(error)}). {remedy}"
+        ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    """File and line in the user's code, as text."""
+    if isinstance(error, SyntaxError):
+        return f" in {Path(error.filename or '').name}, line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    last = frames[-1]
+    return "" if last.filename == __file__ else f" in {Path(last.filename).name}, line {last.lineno}"

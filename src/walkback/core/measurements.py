@@ -25,7 +25,11 @@ from numpy.typing import NDArray
 
 from walkback.core.content_hash import SHA256, arrays_hash
 from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.core.files import write_atomic
+from walkback.core.reading.array_files import read_npz
+from walkback.core.reading.json_text import parse_json, require_object
+from walkback.core.reading.regular_files import Fault, fault_of
+from walkback.core.reading.schema import Schema, check_schema
 
 GROUP = 128
 """Samples in a group, and the batch whose mean loss gradients are quoted for (@128)."""
@@ -139,6 +143,25 @@ AXES: dict[str, tuple[str, ...]] = {
 }
 
 
+OF_THE_TEST_SET = frozenset(("test_correct", "test_loss"))
+"""Arrays that files without other measurements have, too."""
+_TEXTS = {"type": ["array", "null"], "items": {"type": "string"}}
+_TEXT, _COUNT, _NUMBER = {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}, {"type": ["number", "null"]}
+_SWITCH, _COUNT_OR_NONE = {"type": ["boolean", "integer"]}, {"type": ["integer", "null"]}
+_FACTS: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("layers", "samples", "groups", "features", "directions", NULL_GROUPS), _COUNT),
+        **dict.fromkeys(("dtype", "pool", "site", "sample_hash", "reference", "credit", "measured_on"), _TEXT),
+        **dict.fromkeys(("labels", "found", "skipped", "reference_problems", "updated", "leaves"), _TEXTS),
+        **dict.fromkeys(("majority_share", "unigram_entropy", "step", "nudge"), _NUMBER),
+        **dict.fromkeys((FIRST_EDITION, NULL_OVER_GROUPS), _SWITCH),
+        **dict.fromkeys(("label_classes", "predicted_classes", "repeated_samples"), _COUNT_OR_NONE),
+        "rounded_bits": {"type": "integer", "minimum": 1, "maximum": 64},
+        "files": {"type": "object", "additionalProperties": {"type": "string"}},
+        SHA256: {"type": "string"},
+    },
+}
 STORED_TYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8))
 """Types of stored arrays: float64, or the smaller ones that hold the values exactly."""
 
@@ -208,7 +231,7 @@ class Measurements:
         buffer = io.BytesIO()
         arrays = {name: _smallest_exact_type(array) if narrow else array for name, array in self.arrays.items()}
         # As they are read: JSON turns tuples into lists.
-        facts = json.loads(json.dumps(dict(self.facts)))
+        facts = parse_json(json.dumps(dict(self.facts)), fault_of(path, "Report this error."))
         document = json.dumps({**facts, SHA256: arrays_hash(arrays, facts)}).encode()
         np.savez_compressed(buffer, **arrays, facts=np.frombuffer(document, dtype=np.uint8))  # type: ignore[arg-type]
         write_atomic(path, buffer.getvalue())
@@ -217,31 +240,38 @@ class Measurements:
     def load(path: Path) -> Measurements:
         """Read a file written by `save`. A file that is not as it was written is refused; files of 0.8.1 and older have
         no content hash."""
-        try:
-            # Opened here, because numpy leaves a truncated file open.
-            with friendly_os_errors(path, "read"), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                found = {name: stored[name] for name in stored.files}
-            facts = dict(json.loads(found.pop("facts").tobytes()))
-        except InputError:
-            raise
-        except Exception as error:  # Damaged bytes can raise anything in zipfile, zlib, tokenize, numpy and json.
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{path} is not a measurements file: {reason}. Measure the run again.") from error
+        fault = fault_of(path, "Measure the run again.")
+        found = read_npz(path, lambda why: fault(f"is not a measurements file: it {why}"))
+        if "facts" not in found:
+            raise fault("is not a measurements file: it has no facts")
+        facts = require_object(parse_json(found.pop("facts").tobytes(), fault), fault)
+        check_schema(facts, _FACTS, fault)
         for name, array in found.items():
             if array.dtype not in STORED_TYPES:
-                raise InputError(
-                    f"{path} is damaged: '{name}' has the type {array.dtype}; expected float64, float32 or uint8. "
-                    "Measure the run again."
-                )
+                raise fault(f"is damaged: '{name}' has the type {array.dtype}; expected float64, float32 or uint8")
         if SHA256 in facts and facts[SHA256] != arrays_hash(found, facts):
-            raise InputError(
-                f"{path} is damaged: it is not the file that was written (its sha256 differs). Measure the run again."
-            )
+            raise fault("is damaged: it is not the file that was written (its sha256 differs)")
         facts.pop(SHA256, None)
+        _check_lengths(found, facts, fault)
         try:
             return Measurements({name: array.astype(np.float64, copy=False) for name, array in found.items()}, facts)
         except InputError as error:
             raise InputError(f"{path} is damaged: {error}") from error
+
+
+def _check_lengths(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], fault: Fault) -> None:
+    """Refuse facts that do not fit the arrays they count."""
+    if arrays.keys() - OF_THE_TEST_SET:
+        check_schema(facts, {"required": ["layers", "samples", "groups"]}, fault)
+    counted = {"layer": facts.get("layers"), "sample": facts.get("samples"), "leaf": _length(facts.get("leaves"))}
+    for name, array in arrays.items():
+        for axis, length in zip(AXES.get(name, ()), array.shape, strict=False):
+            if counted.get(axis) not in (None, length):
+                raise fault(f"is damaged: '{name}' has {length} entries along '{axis}', its facts have {counted[axis]}")
+
+
+def _length(found: list[str] | None) -> int | None:
+    return None if found is None else len(found)
 
 
 def round_to(array: Array, bits: int) -> Array:

@@ -39,11 +39,25 @@ def load_registered(group: str, kind: str, name: str) -> Any:
     try:
         found = importlib.import_module(point.module)
         return getattr(found, point.attr) if point.attr else found
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"The {kind} '{name}' of the package '{point.module}' could not be imported: {error}. "
-            "Reinstall that package or remove it."
-        ) from error
+    except Exception as error:  # Whatever another package's module raises.
+        raise broken_plugin(kind, name, point.value, error) from error
+
+
+def broken_plugin(kind: str, name: str, module: str, error: Exception) -> InputError:
+    """The error for a module of another package that cannot be imported."""
+    reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+    return InputError(
+        f"The {kind} '{name}' of the package '{module}' could not be imported: {reason}. "
+        "Reinstall that package or remove it."
+    )
+
+
+def module_of(point: EntryPoint) -> str:
+    """The module that an entry point names; empty where its text names none."""
+    try:
+        return point.module
+    except AttributeError:  # As importlib says it of a malformed one.
+        return ""
 
 
 @cache

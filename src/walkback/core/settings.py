@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from walkback.core.errors import InputError, unknown
+from walkback.core.machine import memory_bytes
 
 Scalar = bool | int | float | str
 T = TypeVar("T")
@@ -83,6 +84,7 @@ def build_settings(cls: type[T], settings: Mapping[str, Any], what: str, **given
 
     `what` names the object in error messages ("the method 'dfa'").
     """
+    require_dataclass(cls, what)
     hints = hints_of(cls)  # type: ignore[arg-type]  # Classes are hashable; mypy cannot tell.
     names = [f.name for f in dataclasses.fields(cls) if f.name not in given]  # type: ignore[arg-type]
     for key in settings:
@@ -178,7 +180,7 @@ def _to_float(value: Any, what: str) -> float:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
             number = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             number = math.nan
         if math.isfinite(number):
             return number
@@ -189,6 +191,27 @@ def require_at_least(value: float, least: float, what: str) -> None:
     """Raise InputError if `value` is below `least`."""
     if value < least:
         raise InputError(f"{what} is {value}; expected at least {least}.")
+
+
+def require_at_most(value: float, most: float, what: str) -> None:
+    """Raise InputError if `value` is above `most`."""
+    if value > most:
+        raise InputError(f"{what} is {value}; expected at most {most}.")
+
+
+def require_dataclass(found: object, what: str) -> None:
+    """Raise InputError unless `found`, which may come from another package, is a dataclass."""
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise InputError(f"{what} is {found!s:.60}; expected a dataclass. Ask the author of its package, or remove it.")
+
+
+def require_memory(numbers: int, what: str) -> None:
+    """Raise InputError, before any is taken, if so many float32 numbers need more than this machine's memory."""
+    if 4 * numbers > memory_bytes():
+        raise InputError(
+            f"{what} would need {4 * numbers / 2**30:,.0f} GiB of memory; this machine has "
+            f"{memory_bytes() / 2**30:,.0f} GiB. Choose smaller sizes."
+        )
 
 
 def require_above(value: float, bound: float, what: str) -> None:

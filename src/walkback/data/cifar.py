@@ -7,17 +7,15 @@ and every array is checked against a known sha256.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import tarfile
-import zlib
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from pathlib import Path
 
 import numpy as np
 
 from walkback.core.errors import InputError
 from walkback.core.files import friendly_os_errors
+from walkback.core.reading.archives import read_tar
+from walkback.core.reading.regular_files import Fault, fault_of, read_bytes
 from walkback.data.cifar_spec import CIFAR_ARRAYS, SOURCE_FILE, CifarArrays, CifarSpec
 from walkback.data.layouts import LAYOUTS, Files, describe_missing, find_layout
 
@@ -69,9 +67,16 @@ def read(spec: CifarSpec, place: Path) -> CifarArrays:
     with friendly_os_errors(place, "use"):
         if place.is_dir():
             layout = find_layout(spec, _file_names(place), place)
-            files = Files(place, {name: _read_file(spec, place / name) for name in layout.names(spec)})
+            files = Files(
+                place,
+                {
+                    name: read_bytes(place / name, _fault(spec, place / name), limit=spec.size_limit, follow=True)
+                    for name in layout.names(spec)
+                },
+            )
         elif place.is_file():
-            files = Files(place, _read_archive(spec, place))
+            wanted = {name for layout in LAYOUTS for name in layout.names(spec)}
+            files = Files(place, read_tar(place, wanted, spec.size_limit, _fault(spec, place)))
             layout = find_layout(spec, files.contents, place)
         else:
             raise InputError(f"'{place}' does not exist. Give a folder or a .tar.gz archive of {spec.name}.")
@@ -118,54 +123,5 @@ def _file_names(folder: Path) -> set[str]:
         return set()
 
 
-def _read_file(spec: CifarSpec, path: Path) -> bytes:
-    with path.open("rb") as file:
-        contents = file.read(spec.size_limit + 1)
-    if len(contents) > spec.size_limit:
-        raise InputError(f"'{path}' is larger than all of {spec.name} ({spec.size_limit} bytes). Is it another file?")
-    return contents
-
-
-class _Capped:
-    """A stream that raises InputError after `limit` bytes, so that a small archive cannot fill the memory."""
-
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int, place: Path) -> None:
-        self.stream, self.left, self.place = stream, limit, place
-
-    def read(self, size: int) -> bytes:
-        block = self.stream.read(size)
-        self.left -= len(block)
-        if self.left < 0:
-            raise InputError(f"'{self.place}' unpacks to far more than the data set. Is it another archive?")
-        return block
-
-
-def _read_archive(spec: CifarSpec, path: Path) -> dict[str, bytes]:
-    """Read the needed files of an archive into memory. Only base names of regular members are used, never paths."""
-    wanted = {name for layout in LAYOUTS for name in layout.names(spec)}
-    found: dict[str, bytes] = {}
-    try:
-        with gzip.open(path, "rb") as unpacked:
-            # tarfile's stream mode needs only read(); its type stubs require more.
-            capped: Any = _Capped(unpacked, spec.size_limit, path)
-            with tarfile.open(fileobj=capped, mode="r|") as archive:
-                for member in archive:
-                    parts = PurePosixPath(member.name)
-                    # A sparse member can unpack to any number of zeros that are not in the stream.
-                    plain = member.isreg() and not member.issparse()
-                    if not plain or parts.is_absolute() or ".." in parts.parts or parts.name not in wanted:
-                        continue
-                    if parts.name in found:
-                        raise InputError(
-                            f"'{path}' holds two files called '{parts.name}'. Give an archive of one copy."
-                        )
-                    file = archive.extractfile(member)
-                    found[parts.name] = file.read() if file else b""
-                while capped.read(2**20):
-                    pass  # Read to the end of the gzip stream, where its checksum is.
-    except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as error:
-        raise InputError(
-            f"'{path}' is no whole .tar.gz archive: {error}. It may have been cut short; "
-            f"download it again or run `walkback data get {spec.name} --force`."
-        ) from error
-    return found
+def _fault(spec: CifarSpec, path: Path) -> Fault:
+    return fault_of(f"'{path}'", f"Get a fresh copy with `walkback data get {spec.name} --force`.")

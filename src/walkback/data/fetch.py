@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors
+from walkback.core.files import friendly_os_errors, open_to_change
+from walkback.core.reading.json_text import read_object
+from walkback.core.reading.regular_files import fault_of, open_regular
 from walkback.data.cifar import read, verify_cifar
 from walkback.data.cifar_spec import CIFAR_ARRAYS, SOURCE_FILE, CifarArrays, CifarSpec
 from walkback.data.where import clean_up, lock, replace_folder, work_folder
@@ -67,11 +69,11 @@ def get(
 
 def source_of(store: Path) -> dict[str, Any]:
     """The contents of a store's source.json; empty for other formats of the data."""
+    fault = fault_of(store / SOURCE_FILE, "Get the data again.")
     try:
-        about = json.loads((store / SOURCE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(store / SOURCE_FILE, fault, follow=True)
+    except InputError:
         return {}
-    return about if isinstance(about, dict) else {}
 
 
 def _is_store(spec: CifarSpec, store: Path) -> bool:
@@ -194,7 +196,8 @@ def _download(spec: CifarSpec, part: Path, progress: Progress | None) -> None:
             done = 0
         length = response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdigit() else None
-        with part.open("ab" if done else "wb") as file:
+        with open_to_change(part) as file:
+            file.truncate(done)
             while block := _receive(spec, response, done):
                 file.write(block)
                 done += len(block)
@@ -247,6 +250,6 @@ def _failed(spec: CifarSpec, why: str, done: int) -> InputError:
 
 
 def _md5(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path, fault_of(path, "Remove it, and get the data again.")) as file:
         # md5 is what the official site publishes; the arrays themselves are checked by sha256 later.
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

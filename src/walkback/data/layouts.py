@@ -6,7 +6,6 @@ The unpickler accepts plain arrays, lists and strings only.
 from __future__ import annotations
 
 import io
-import json
 import pickle
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from walkback.core.errors import InputError
+from walkback.core.reading.array_files import parse_npy
+from walkback.core.reading.json_text import parse_json
 from walkback.data.cifar_spec import CIFAR_ARRAYS, CIFAR_BATCHES, PIXELS, Bytes, CifarArrays, CifarSpec
 
 
@@ -133,12 +134,10 @@ def _decode_binary(spec: CifarSpec, files: Files) -> CifarArrays:
 
 
 def _decode_sheets(spelling: str, spec: CifarSpec, files: Files) -> CifarArrays:
-    labels = []
-    for name in (f"train_{spelling}.json", f"test_{spelling}.json"):
-        try:
-            labels.append(_labels(spec, files, name, json.loads(files.contents[name])))
-        except (ValueError, RecursionError) as error:
-            raise files.broken(spec, name, f"is no readable JSON ({error})") from error
+    labels = [
+        _labels(spec, files, name, parse_json(files.contents[name], partial(files.broken, spec, name)))
+        for name in (f"train_{spelling}.json", f"test_{spelling}.json")
+    ]
     sheets = [_sheet(spec, files, f"{batch}.png", spec.train_size // len(CIFAR_BATCHES)) for batch in CIFAR_BATCHES]
     return _join([*sheets, _sheet(spec, files, "test_batch.png", spec.test_size)], labels)
 
@@ -167,10 +166,7 @@ def _decode_store(spec: CifarSpec, files: Files) -> CifarArrays:
     arrays = {}
     for array in CIFAR_ARRAYS:
         name = f"{array}.npy"
-        try:
-            arrays[array] = np.load(io.BytesIO(files.contents[name]), allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError) as error:
-            raise files.broken(spec, name, f"is no readable .npy file ({error})") from error
+        arrays[array] = parse_npy(files.contents[name], partial(files.broken, spec, name))
     return CifarArrays(**arrays)
 
 

@@ -5,12 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from walkback.core.reading.regular_files import Fault
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.judge.thresholds import DiagnosticThresholds
 
 LogRow = Mapping[str, Any]
 """What was logged after an epoch; None stands for a number that was not finite."""
 PAPERS_FACTOR = 8.0
 """The papers measured with batches of 1024: their floor of 1e-7 is this factor higher for a mean loss of 128."""
+
+
+_NUMBER: Schema = {"type": ["number", "null"]}
+_NUMBERS: Schema = {"type": ["array", "null"], "maxItems": 10_000, "items": _NUMBER}
+_ROW: Schema = {
+    "properties": {
+        **dict.fromkeys(("growth", "grad_top", "direction", "loss", "train_acc", "test_acc"), _NUMBER),
+        **dict.fromkeys(("eval_loss", "eval_acc", "overflow", "seconds"), _NUMBER),
+        **dict.fromkeys(("hidden", "grad", "cosine"), _NUMBERS),
+        "flags": {"type": "object", "additionalProperties": {"type": "string"}},
+        "problem": {"type": "string"},
+    }
+}
+
+
+def check_log_row(row: LogRow, fault: Fault) -> None:
+    """Refuse a row whose numbers are something else, or which has one detector's and not the other's."""
+    check_schema(row, _ROW, fault)
+    if is_watched(row):
+        check_schema(row, {"required": ["grad_top"]}, fault)
 
 
 def is_watched(row: LogRow) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import os
 import re
 import tokenize
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkback.core.errors import InputError
+from walkback.core.reading.json_text import parse_json, require_object
+from walkback.core.reading.regular_files import read_bytes
 from walkback.linting.rule import Rule
 from walkback.linting.source import LONGEST_CHECK_S, CheckTooLong, Source
 
@@ -29,6 +30,7 @@ _NOT_CHECKED = (
     RecursionError,
     MemoryError,
     OSError,
+    InputError,
     tokenize.TokenError,
     CheckTooLong,
 )
@@ -158,17 +160,13 @@ def _check(
 
 
 def _read(path: Path) -> _PythonText:
-    if not path.is_file():
-        raise ValueError("it is no regular file")  # A named pipe would be read forever.
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise ValueError(f"it is larger than the {LARGEST_FILE // 2**20} MiB that are read")
+    # The user names the files, or keeps them in the folder of the code.
+    content = read_bytes(path, _unreadable, limit=LARGEST_FILE, follow=True)
     if path.suffix != ".ipynb":
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         return _PythonText(io.TextIOWrapper(io.BytesIO(content), encoding).read())
-    notebook = json.loads(content)
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+    notebook = require_object(parse_json(content, _unreadable), _unreadable)
+    if not isinstance(notebook.get("cells"), list):
         raise ValueError("it is no notebook of format 4: it has no list of cells")
     lines: list[str] = []
     first_lines = []
@@ -180,6 +178,10 @@ def _read(path: Path) -> _PythonText:
             is_python = not code.lstrip().startswith("%%")
             lines += [_without_magic(line) if is_python else "" for line in code.split("\n")]
     return _PythonText("\n".join(lines), tuple(first_lines))
+
+
+def _unreadable(why: str) -> InputError:
+    return InputError(f"it {why}")
 
 
 def _without_magic(line: str) -> str:

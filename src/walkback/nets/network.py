@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from walkback.core.settings import recorded_settings, require_at_least
+from walkback.core.settings import recorded_settings, require_at_least, require_at_most
 
 Leaves = dict[str, Tensor]
 StateKind = Literal["vector", "tokens", "maps"]
@@ -112,6 +112,7 @@ class Network(ABC):
 
     def __post_init__(self) -> None:
         require_at_least(self.depth, 1, "depth")
+        require_at_most(self.depth, 10_000, "depth")
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from walkback.core.jsonable import jsonable
+from walkback.core.reading.regular_files import Fault
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.report.cells import Cell, tidy
 
 Mark = Literal["line", "points", "both", "bars"]
@@ -213,6 +215,33 @@ class StudyReport:
         }
         plain: dict[str, Any] = jsonable(whole)
         return plain
+
+
+def check_stored_study(document: Mapping[str, Any], fault: Fault) -> None:
+    """Refuse a `study.json` that lacks what can be quoted of it."""
+    check_schema(document, _STUDY, fault)
+    for table in document["tables"]:
+        if not table["heads"] or any(len(row) != len(table["heads"]) for row in table["rows"]):
+            raise fault(f"has a table '{table['name']}' whose rows do not fit its heads")
+
+
+_TEXT: Schema = {"type": "string"}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+_STUDY = _object(
+    name=_TEXT,
+    findings=_list(_object(claim=_TEXT, holds={"type": ["boolean", "null"]}, said=_TEXT)),
+    tables=_list(_object(name=_TEXT, heads=_list(_TEXT), rows=_list(_list(_object(text=_TEXT))), caption=_TEXT)),
+    figures=_list(_object(name=_TEXT, title=_TEXT)),
+)
 
 
 def _tidy(frozen: object, *names: str) -> None:

@@ -35,7 +35,10 @@ def snapshot_of(checkpoint: store.Checkpoint) -> Snapshot:
 
 
 def check_checkpoint(run: store.Run, checkpoint: store.Checkpoint, resolved: ResolvedRun) -> None:
-    """Refuse a checkpoint whose arrays differ in name, dtype or shape from those of this resolved run."""
+    """Refuse a checkpoint whose epoch, or whose arrays in name, dtype or shape, are not those of this resolved run."""
+    if checkpoint.epoch > resolved.config.epochs:
+        what = f"its checkpoint is of epoch {checkpoint.epoch}, and it trains for {resolved.config.epochs}"
+        raise store.damaged_run(run.path, what)
     got = {name: _layout(array) for name, array in checkpoint.arrays.items()}
     expected = {name: _layout(array) for name, array in arrays_of(_first_snapshot(resolved)).items()}
     for name in sorted(got.keys() | expected.keys()):

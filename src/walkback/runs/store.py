@@ -18,25 +18,39 @@ Arrays are numpy arrays, so that reading a run needs no torch.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 from filelock import FileLock
 
 from walkback.core.content_hash import SHA256, arrays_hash, document_hash, with_hash
 from walkback.core.errors import InputError
-from walkback.core.files import flush, friendly_os_errors, write_atomic
+from walkback.core.files import (
+    flush,
+    friendly_os_errors,
+    kind_of_file,
+    leftovers,
+    open_to_change,
+    temporary_path,
+    write_atomic,
+)
 from walkback.core.locks import LockHeldError, acquire_lock
+from walkback.core.reading.array_files import parse_safetensors, read_arrays_file, read_metadata, read_safetensors
+from walkback.core.reading.json_text import parse_json, parse_json_lines, read_object
+from walkback.core.reading.regular_files import Fault, read_bytes
+from walkback.core.reading.schema import Schema, check_schema
+from walkback.judge.detector_alarms import check_log_row
+from walkback.runs.measurement_files import EPOCHS_FOLDER
 
 RUN_FORMAT = 1
 Arrays = dict[str, np.ndarray]
@@ -153,43 +167,45 @@ class Run:
 
     def append_log(self, row: Mapping[str, Any]) -> None:
         line = json.dumps(row, allow_nan=False) + "\n"
-        with friendly_os_errors(self.path / LOG, "write"), (self.path / LOG).open("ab") as file:
+        with friendly_os_errors(self.path / LOG, "write"), open_to_change(self.path / LOG) as file:
             file.write(line.encode())
 
     def log(self) -> list[dict[str, Any]]:
         """The training log, one dict per epoch."""
-        path = self.path / LOG
-        with friendly_os_errors(path, "read"):
-            data = path.read_bytes() if path.exists() else b""
+        data = self._log_bytes()
         if self.is_done and self.record.get(LOG_HASH, sha256(data)) != sha256(data):
             raise changed_file(self.path, LOG)
         lines = data.splitlines(keepends=True)
         if lines and not lines[-1].endswith(b"\n") and not self.is_done:
             lines.pop()  # Cut off by a kill or a full disk; --resume writes it again.
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise damaged_run(self.path, f"{LOG} cannot be read ({error})") from error
+        fault = fault_of_run(self.path, LOG)
+        rows = list(parse_json_lines(lines, fault))
+        for row in rows:
+            check_schema(row, _LOG_ROW, fault)
+            check_log_row(row, fault)
+        return rows
 
     def log_length(self) -> int:
         """Bytes of log written so far; they are flushed to disk first, because a checkpoint will rely on them."""
         path = self.path / LOG
         if not path.exists():
             return 0
-        with friendly_os_errors(path, "write"), path.open("rb+") as file:
+        with friendly_os_errors(path, "write"), open_to_change(path) as file:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
     def truncate_log(self, length: int) -> None:
         if self._log_size() > length:
-            with friendly_os_errors(self.path / LOG, "truncate"):
-                os.truncate(self.path / LOG, length)
+            with friendly_os_errors(self.path / LOG, "truncate"), open_to_change(self.path / LOG) as file:
+                file.truncate(length)
 
     def _log_hash(self, length: int | None = None) -> str:
         """sha256 of the log's first `length` bytes, or of the whole log."""
+        return sha256(self._log_bytes()[:length])
+
+    def _log_bytes(self) -> bytes:
         path = self.path / LOG
-        with friendly_os_errors(path, "read"):
-            return sha256(path.read_bytes()[:length] if path.exists() else b"")
+        return read_bytes(path, fault_of_run(self.path, LOG)) if path.exists() else b""
 
     def _log_size(self) -> int:
         path = self.path / LOG
@@ -250,9 +266,8 @@ class Run:
         wrong = [] if is_hashed else sorted(key for key, array in arrays.items() if not np.isfinite(array).all())
         if wrong:
             raise damaged_run(self.path, f"{name} has no content hash, and '{wrong[0]}' in it is not finite")
-        fleet = tuple(json.loads(facts["fleet"]))
         seconds, log_bytes = float(facts["seconds"]), int(facts["log_bytes"])
-        return Checkpoint(int(facts["epoch"]), log_bytes, fleet, seconds, arrays, is_hashed)
+        return Checkpoint(int(facts["epoch"]), log_bytes, self._fleet(facts, name), seconds, arrays, is_hashed)
 
     def rewind(self, epoch: int) -> None:
         """Remove everything later than the checkpoint of `epoch`; all of it for 0, the beginning."""
@@ -274,23 +289,33 @@ class Run:
         """The runs this one was trained with so far; empty before its first checkpoint."""
         for name in (RESUME, PREVIOUS):
             if facts := self._facts(name):
-                return tuple(json.loads(facts["fleet"]))
+                return self._fleet(facts, name)
         return ()
+
+    def _fleet(self, facts: Mapping[str, str], name: str) -> tuple[str, ...]:
+        fault = fault_of_run(self.path, name)
+        names = parse_json(facts["fleet"], fault)
+        check_schema(names, {"type": "array", "items": {"type": "string"}}, fault, "fleet")
+        return tuple(names)
 
     def _facts(self, name: str, arrays: Arrays | None = None) -> dict[str, str] | None:
         """A checkpoint's metadata; None if there is no such file, for instance because another process that trains the
         run has just replaced it by a newer one. Where `arrays` is given, the file's arrays are added to it."""
-        path = self.path / name
+        path, fault = self.path / name, fault_of_run(self.path, name)
         try:
-            with safetensors.safe_open(path, "np") as file:
-                facts: dict[str, str] = file.metadata() or {}
-                if arrays is not None:
-                    arrays |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            int(facts["epoch"]), int(facts["log_bytes"]), float(facts["seconds"]), json.loads(facts["fleet"])
-        except FileNotFoundError:
-            return None
-        except (safetensors.SafetensorError, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
-            raise damaged_run(self.path, f"{name} cannot be read ({error})") from error
+            if arrays is None:
+                facts = read_metadata(path, fault)
+            else:
+                found, facts = read_safetensors(path, fault)
+                arrays |= found
+        except InputError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        for key, pattern in _FACTS.items():
+            if not re.fullmatch(pattern, facts.get(key, "")):
+                raise fault(f"has {facts.get(key, 'nothing')[:40]!r} as its {key}")
+        self._fleet(facts, name)
         if facts.get("digest") != self.record["digest"]:
             raise damaged_run(self.path, f"{name} belongs to another configuration")
         if self._log_size() < int(facts["log_bytes"]):
@@ -351,11 +376,11 @@ class Run:
         path = self.path / name
         if not path.exists():
             raise damaged_run(self.path, f"{name} is missing")
-        with friendly_os_errors(path, "read"):
-            data = path.read_bytes()
+        fault = fault_of_run(self.path, name)
+        data = read_arrays_file(path, fault)
         if sha256(data) != self.record["files"].get(name):
             raise changed_file(self.path, name)
-        return safetensors.numpy.load(data)
+        return parse_safetensors(data, fault)
 
 
 def create_run(path: Path, record: Mapping[str, Any]) -> Run:
@@ -363,9 +388,9 @@ def create_run(path: Path, record: Mapping[str, Any]) -> Run:
     full = with_hash({"format": RUN_FORMAT, "status": "running", **record})
     with friendly_os_errors(path, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # Left by a process that was killed here.
+        for leftover in leftovers(path):  # Of a process that was killed here.
             shutil.rmtree(leftover, ignore_errors=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = temporary_path(path)
         temporary.mkdir()
     try:
         write_atomic(temporary / RECORD, record_json(full))
@@ -386,48 +411,90 @@ def open_run(path: Path, without: Collection[str] = ()) -> Run:
         raise InputError(f"There is no run at {path}. A run is a folder with a {RECORD} in it.")
     if not (path / RECORD).is_file():
         raise damaged_run(path, f"{RECORD} is missing")
-    try:
-        record = json.loads((path / RECORD).read_text())
-    except (ValueError, OSError) as error:
-        raise damaged_run(path, f"{RECORD} cannot be read ({error})") from error
-    if not isinstance(record, dict) or "format" not in record:
+    fault = fault_of_run(path, RECORD)
+    record = read_object(path / RECORD, fault)
+    if "format" not in record:
         raise damaged_run(path, f"{RECORD} is not a run's record")
     if record["format"] != RUN_FORMAT:
         raise InputError(
             f"{path} was written in format {record['format']}; this version of walkback reads format {RUN_FORMAT}. "
             "Open it with the version that wrote it, or train it again in another folder."
         )
-    needed = _KEYS | (_KEYS_WHEN_DONE if record.get("status") == "done" else {})
-    missing = [key for key, kind in needed.items() if not isinstance(record.get(key), kind)]
-    if record.get("status") == "done" and not missing:
-        result = record["result"]
-        expected = _RESULT_OF_LOSS if "test_loss" in result and "test_acc" not in result else _RESULT
-        missing = [f"result.{key}" for key, kind in expected.items() if not isinstance(result.get(key), kind)]
-    if missing:
-        raise damaged_run(path, f"{RECORD} lacks {', '.join(missing)}")
+    check_schema(record, _RECORD, fault)
+    if record["status"] == "done":
+        result = record.get("result")
+        is_loss = isinstance(result, dict) and "test_loss" in result and "test_acc" not in result
+        check_schema(record, _RECORD_OF_LOSS if is_loss else _RECORD_WHEN_DONE, fault)
     if SHA256 in record and record[SHA256] != document_hash(record):
         raise changed_file(path, RECORD)
     gone = [name for name in record.get("files", ()) if name not in without and not (path / name).is_file()]
     if gone:
         raise damaged_run(path, f"{', '.join(gone)} is missing")
+    for name in _CHANGED_IN_PLACE:
+        _refuse_link(path, name)
     return Run(path, record)
 
 
-_KEYS: dict[str, type] = {
-    "run": str,
-    "method": str,
-    "seed": int,
-    "status": str,
-    "config": dict,
-    "digest": str,
-    "rule_has_state": bool,
-    "data": dict,
-    "versions": dict,
+def _refuse_link(path: Path, name: str) -> None:
+    """Refuse what would be written through to somewhere else."""
+    with friendly_os_errors(path / name, "read"):
+        try:
+            mode = (path / name).lstat().st_mode
+        except FileNotFoundError:
+            return
+    if not (stat.S_ISDIR(mode) if name == EPOCHS_FOLDER else stat.S_ISREG(mode)):
+        raise fault_of_run(path, name)(f"is {kind_of_file(mode)}")
+
+
+def _with_result(result: Schema) -> Schema:
+    keys = {
+        "result": {**result, "type": "object"},
+        "timings": {"type": "object", "required": ["seconds"], "properties": {"seconds": _SECONDS, "places": _COUNT}},
+        "files": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    return {"type": "object", "required": list(keys), "properties": keys}
+
+
+_SECONDS = {"type": "number", "minimum": 0}
+_COUNT = {"type": "integer", "minimum": 1}
+_EPOCHS = {"type": "integer", "minimum": 0}
+_RECORD: Schema = {
+    "type": "object",
+    "required": ["run", "method", "seed", "status", "config", "digest", "rule_has_state", "data", "versions"],
+    "properties": {
+        "run": {"type": "string"},
+        "method": {"type": "string"},
+        "seed": {"type": "integer", "minimum": 0},
+        "status": {"enum": ["running", "done"]},
+        "config": {"type": "object"},
+        "digest": {"type": "string"},
+        "rule_has_state": {"type": "boolean"},
+        "data": {"type": "object"},
+        "versions": {"type": "object"},
+        "device": {"type": "string"},
+        "command": {"type": "string"},
+    },
 }
-_KEYS_WHEN_DONE: dict[str, type] = {"result": dict, "timings": dict, "files": dict}
-_RESULT: dict[str, type] = {"test_acc": float, "epochs": int}
-_RESULT_OF_LOSS: dict[str, type] = {"test_loss": float, "epochs": int}
+_RECORD_WHEN_DONE = _with_result(
+    {
+        "required": ["test_acc", "epochs"],
+        "properties": {"test_acc": {"type": "number", "minimum": 0, "maximum": 1}, "epochs": _EPOCHS},
+    }
+)
+_RECORD_OF_LOSS = _with_result(
+    {"required": ["test_loss", "epochs"], "properties": {"test_loss": {"type": "number"}, "epochs": _EPOCHS}}
+)
 """The same for a model that is no classifier."""
+_LOG_ROW: Schema = {"required": ["epoch"], "properties": {"epoch": {"type": "integer", "minimum": 1, "maximum": 10**9}}}
+_FACTS = {
+    "epoch": r"\d{1,15}",
+    "log_bytes": r"\d{1,15}",
+    "fleet": r"\[.*\]",
+    "seconds": r"\d{1,20}(\.\d+)?(e[+-]?\d{1,2})?",
+}
+"""What a checkpoint's metadata must have, and its form."""
+_CHANGED_IN_PLACE = (LOG, LOCK, EPOCHS_FOLDER)
+"""What is written to, not replaced: a link there would change something elsewhere."""
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -443,6 +510,11 @@ def damaged_run(path: Path, what: str) -> InputError:
     return InputError(
         f"The run at {path} is damaged: {what}. Nothing was changed. Move that folder away and train it again."
     )
+
+
+def fault_of_run(path: Path, name: str) -> Fault:
+    """The faults of a file of the run at `path`."""
+    return lambda why: damaged_run(path, f"{name} {why}")
 
 
 def changed_file(path: Path, name: str) -> InputError:

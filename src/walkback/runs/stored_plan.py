@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from walkback.core.content_hash import SHA256, document_hash, with_hash
 from walkback.core.errors import InputError
 from walkback.core.files import drop_leftovers, flush, friendly_os_errors, write_atomic
 from walkback.core.locks import acquire_lock
+from walkback.core.reading.json_text import read_json
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.training.planning.fleet_plan import FleetGroup
 
 PLAN = "plan.json"
@@ -50,20 +52,15 @@ def read_plan(out: Path) -> list[PlannedGroup]:
     path = out / PLAN
     if not path.is_file():
         return []
-    with friendly_os_errors(path, "read"):
-        data = path.read_bytes()
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"it cannot be read ({error})") from error
+    document = read_json(path, lambda why: _damaged(path, f"it {why}"))
     if not isinstance(document, dict) or document.get("format") != PLAN_FORMAT:
         raise _damaged(path, f"it is not a plan of format {PLAN_FORMAT}")
     if document.get(SHA256) != document_hash(document):
         raise _damaged(path, "it is not the file that was written (its sha256 differs)")
-    try:
-        return [_group(entry) for entry in document["groups"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"it has no groups of fleets ({type(error).__name__}: {error})") from error
+    check_schema(document, _PLAN, lambda why: _damaged(path, f"it {why}"))
+    return [
+        PlannedGroup(tuple(tuple(fleet) for fleet in entry["fleets"]), entry["driver"]) for entry in document["groups"]
+    ]
 
 
 def store_plan(out: Path, groups: Sequence[FleetGroup]) -> None:
@@ -108,10 +105,13 @@ def _locked(out: Path) -> Iterator[None]:
         lock.release()
 
 
-def _group(entry: dict[str, Any]) -> PlannedGroup:
-    if entry["driver"] not in ("single", "fleet"):
-        raise ValueError(f"the driver {entry['driver']!r}")
-    return PlannedGroup(tuple(tuple(fleet) for fleet in entry["fleets"]), entry["driver"])
+_FLEETS: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}
+_GROUP: Schema = {
+    "type": "object",
+    "required": ["driver", "fleets"],
+    "properties": {"driver": {"enum": ["single", "fleet"]}, "fleets": _FLEETS},
+}
+_PLAN: Schema = {"required": ["groups"], "properties": {"groups": {"type": "array", "items": _GROUP}}}
 
 
 def _damaged(path: Path, what: str) -> InputError:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from walkback.core.content_hash import SHA256, document_hash, with_hash
 from walkback.core.errors import InputError
-from walkback.core.files import drop_leftovers, friendly_os_errors, write_atomic
+from walkback.core.files import drop_leftovers, write_atomic
+from walkback.core.reading.json_text import read_object
+from walkback.core.reading.regular_files import fault_of
 from walkback.core.tuning import TuningTable
 
 TUNING = "tuning.json"
@@ -20,20 +22,19 @@ def read_tables(folder: Path) -> dict[str, TuningTable]:
     path = folder / TUNING
     if not path.is_file():
         return {}
-    with friendly_os_errors(path, "read"):
-        text = path.read_bytes()
+    fault = fault_of(
+        f"The tuning table {path}",
+        "Nothing was changed. Move it away; with --resume the same command makes it again from the tuning runs.",
+    )
+    document = read_object(path, lambda why: fault(f"is damaged: it {why}"))
     try:
-        document = json.loads(text)
         if document["format"] != TUNING_FORMAT:
             raise ValueError(f"it is of format {document['format']}, not {TUNING_FORMAT}")
         if document[SHA256] != document_hash(document):
             raise ValueError("it is not the file that was written (its sha256 differs)")
         tables = [TuningTable.from_json(each) for each in document["tables"]]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, InputError) as error:
-        raise InputError(
-            f"The tuning table {path} is damaged: {error}. Nothing was changed. Move it away; with --resume the same "
-            "command makes it again from the tuning runs."
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, InputError) as error:
+        raise fault(f"is damaged: {error}") from error
     return {table.setting: table for table in tables}
 
 

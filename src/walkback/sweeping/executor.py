@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from walkback.core.errors import InputError
+from walkback.core.reading.json_text import read_object
+from walkback.core.reading.regular_files import fault_of
 from walkback.sweeping.worker import JobReport
 
 JobSpec = Mapping[str, Any]
@@ -112,7 +114,9 @@ class LocalExecutor:
         _close_pipe(started.process)
         report = started.folder / "report.json"
         if report.exists():
-            return EndedJob(number, JobReport.from_json(json.loads(report.read_text())))
+            return EndedJob(
+                number, JobReport.from_json(read_object(report, fault_of(report, "Start the sweep again.")))
+            )
         lines = (started.folder / "errors.txt").read_text(errors="replace").strip().splitlines()
         last_line = f" ({lines[-1]})" if lines else ""
         return EndedJob(number, None, f"its process {_exit_text(started.process.returncode)}{last_line}")

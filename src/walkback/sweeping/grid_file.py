@@ -6,20 +6,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from walkback.core.configuration import PARTS, RunConfig, grid
 from walkback.core.errors import InputError, unknown
-from walkback.core.files import friendly_os_errors
+from walkback.core.reading.regular_files import fault_of, read_text
+from walkback.core.reading.yaml_text import YAML_BYTES, parse_yaml
 from walkback.core.settings import Scalar
 
 KEYS = ("methods", "arch", "data", "seeds", "epochs", "settings", "baselines")
 OWN_KEYS = {"method": "methods", "arch": "arch", "data": "data", "seed": "seeds", "epochs": "epochs"}
 """Fields of `RunConfig` that are given by a key beside `settings`, and that key."""
+MAX_RUNS = 100_000
+"""The most runs of one grid."""
 SETTINGS = [field.name for field in fields(RunConfig) if field.name not in (*PARTS, "seed", "epochs")]
 
 
@@ -36,6 +38,12 @@ class GridFile:
     baselines: bool
     """Whether to add the baselines that a claim of depth is compared with."""
 
+    @property
+    def count(self) -> int:
+        """The number of configurations, baselines not counted."""
+        lists = [self.methods, self.archs, self.datas, self.seeds, *(choices for _, choices in self.settings)]
+        return math.prod(map(len, lists))
+
     def configs(self) -> list[RunConfig]:
         """One configuration for each combination; the seed varies fastest."""
         names = [name for name, _ in self.settings]
@@ -51,18 +59,16 @@ class GridFile:
 
 def read_grid(path: Path) -> GridFile:
     """Read and check a grid file; errors name the file."""
-    with friendly_os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
+    fault = fault_of(path, "`walkback sweep --help` shows an example.")
+    text = read_text(path, fault, limit=YAML_BYTES, follow=True)
     try:
         return parse_grid(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def parse_grid(text: str) -> GridFile:
-    given = yaml.load(text, Loader=_Loader)
+    given = parse_yaml(text, fault_of("The grid", "`walkback sweep --help` shows an example."))
     if not isinstance(given, dict) or not given:
         raise InputError(f"A grid file has keys and values, such as 'methods: [bp, dfa]'. Keys: {', '.join(KEYS)}.")
     for key in given:
@@ -76,7 +82,7 @@ def parse_grid(text: str) -> GridFile:
     baselines = given.get("baselines", False)
     if not isinstance(baselines, bool):
         raise InputError(f"'baselines' is {baselines!r}; expected true or false.")
-    return GridFile(
+    made = GridFile(
         methods=_list("methods", given["methods"], str),
         archs=_list("arch", given.get("arch", "resmlp"), str),
         datas=_list("data", given.get("data", "prototypes"), str),
@@ -84,6 +90,10 @@ def parse_grid(text: str) -> GridFile:
         settings=settings,
         baselines=baselines,
     )
+    # Counted before they are expanded.
+    if made.count > MAX_RUNS:
+        raise InputError(f"The grid has {made.count:,} combinations; expected at most {MAX_RUNS:,}. Divide it.")
+    return made
 
 
 def _settings(given: Any) -> tuple[tuple[str, tuple[Scalar, ...]], ...]:
@@ -110,15 +120,3 @@ def _list(key: str, value: Any, kind: Any) -> tuple[Any, ...]:
     if not values:
         raise InputError(f"'{key}' is an empty list, so there is nothing to train. Leave it out, or add values.")
     return tuple(values)
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Loads plain data only, and refuses a key given twice: YAML would silently use the second."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise InputError(f"The key '{twice[0]}' is given twice. Give it once, with a list.")
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found

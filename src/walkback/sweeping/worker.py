@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from walkback.core.errors import InputError, WalkbackError
 from walkback.core.files import write_atomic
+from walkback.core.reading.json_text import read_object
+from walkback.core.reading.regular_files import fault_of
 from walkback.runs.store import RunLockedError
 
 
@@ -62,7 +64,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 def main(job: Path, report: Path) -> None:
     """Run the job in the file `job` and write its report to the file `report`."""
     threading.Thread(target=_exit_with_sweep, daemon=True).start()
-    outcome = run_job(json.loads(job.read_text()))
+    outcome = run_job(read_object(job, fault_of(job, "Start the sweep again.")))
     write_atomic(report, json.dumps(outcome).encode())
     if outcome["status"] == "stopped":
         # A normal exit would wait for the processes of torch's compiler.

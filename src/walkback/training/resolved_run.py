@@ -13,7 +13,15 @@ import torch
 from walkback.core.configuration import RunConfig, SharedOptions
 from walkback.core.errors import InputError, unknown
 from walkback.core.random_streams import generator
-from walkback.core.settings import MODULE, Spec, build_settings, changed_settings, recorded_settings
+from walkback.core.settings import (
+    MODULE,
+    Spec,
+    build_settings,
+    changed_settings,
+    recorded_settings,
+    require_dataclass,
+    require_memory,
+)
 from walkback.core.tuning import TuningTable
 from walkback.credit import RULES
 from walkback.credit.oracle import OracleRule
@@ -212,6 +220,7 @@ def resolve(config: RunConfig, own_data: DataSource | None = None) -> ResolvedRu
         net: Network = module_network(config.arch, source.input_shape, source.classes)
     else:
         net = build_settings(ARCHS.get(config.arch.name), config.arch.settings, what, **shape)
+        require_memory(net.depth * sum(width * height for _, width, height in net.block_linears), what)
     rule, shared_options = _method(config.method)
     if net.per_token != source.per_token:
         kinds = {True: "a label for each token", False: "one label for each sample"}
@@ -280,6 +289,9 @@ def _method(spec: Spec) -> tuple[CreditRule, SharedOptions]:
     """Split a method's settings into its rule's own and those that every rule shares."""
     rule_class = RULES.get(spec.name)
     what = f"the method '{spec.name}'"
+    if not (isinstance(rule_class, type) and issubclass(rule_class, CreditRule)):
+        raise InputError(f"{what} is {rule_class!s:.60}; expected a class of CreditRule. Ask its package's author.")
+    require_dataclass(rule_class, what)
     own = [f.name for f in fields(rule_class)]
     shared = [f.name for f in fields(SharedOptions)]
     for key in spec.settings:

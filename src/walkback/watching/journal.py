@@ -13,12 +13,17 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.core.files import friendly_os_errors, open_to_change, write_atomic
+from walkback.core.reading.json_text import LINE_BYTES, parse_json_line, read_object
+from walkback.core.reading.regular_files import Fault, fault_of, open_regular
+from walkback.core.reading.schema import Schema, check_schema
+from walkback.judge.detector_alarms import check_log_row
+from walkback.judge.thresholds import DiagnosticThresholds
 
 WATCH_RECORD, WATCH_LOG = "watch.json", "watch.jsonl"
 _FORMAT = 1
@@ -63,7 +68,7 @@ class Journal:
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row to the log."""
         path = self.folder / WATCH_LOG
-        with friendly_os_errors(path, "write"), path.open("ab") as file:
+        with friendly_os_errors(path, "write"), open_to_change(path) as file:
             file.write(_line(row).encode())
 
     def update_record(self, facts: Mapping[str, Any]) -> None:
@@ -75,30 +80,82 @@ class Journal:
 
 def read_record(folder: Path) -> dict[str, Any]:
     path = folder / WATCH_RECORD
-    try:
-        with friendly_os_errors(path, "read"):
-            record = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path} cannot be read ({error}). Move that folder away and watch again.") from error
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+    fault = _fault(path)
+    record = read_object(path, fault)
+    if record.get("format") != _FORMAT:
         raise InputError(f"{path} is not the record of a watched training that this version of walkback can read.")
+    check_schema(record, _RECORD, fault)
     return record
+
+
+def thresholds_of(record: Mapping[str, Any], folder: Path) -> DiagnosticThresholds:
+    """The thresholds that a training is watched with."""
+    try:
+        return DiagnosticThresholds(**record["thresholds"])
+    except (TypeError, ValueError, InputError) as error:
+        raise _fault(folder / WATCH_RECORD)(f"has thresholds that cannot be used ({error})") from error
 
 
 def read_rows(folder: Path) -> list[WatchRow]:
     """Every complete line of the log; a last line cut off by a kill is left out."""
-    path = folder / WATCH_LOG
-    with friendly_os_errors(path, "read"):
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    try:
-        rows = [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise InputError(f"{path} cannot be read ({error}). Move that folder away and watch again.") from error
-    if not all(isinstance(row, dict) and isinstance(row.get("step"), int) for row in rows):
-        raise InputError(f"{path} has lines without a step. Move that folder away and watch again.")
-    return rows
+    log = GrowingLog(folder)
+    return list(log.new_rows())
+
+
+class GrowingLog:
+    """The log of a training that may still run, each line read once and no line kept."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / WATCH_LOG
+        self._read = self._lines = 0
+        """Bytes and lines that were read."""
+        self._file: tuple[int, int] | None = None
+
+    def is_replaced(self) -> bool:
+        """Whether the file is another one than before, or shorter: then everything is to be read again."""
+        try:
+            facts = self.path.stat()
+        except FileNotFoundError:
+            return self._file is not None
+        return self._file is not None and ((facts.st_dev, facts.st_ino) != self._file or facts.st_size < self._read)
+
+    def new_rows(self) -> Iterator[WatchRow]:
+        """The rows of the complete lines since the last call."""
+        if not self.path.exists():
+            return
+        fault = _fault(self.path)
+        with open_regular(self.path, fault) as file, friendly_os_errors(self.path, "read"):
+            facts = os.fstat(file.fileno())
+            self._file = facts.st_dev, facts.st_ino
+            file.seek(self._read)
+            # A line of more bytes than that is refused where it is parsed.
+            while line := file.readline(LINE_BYTES + 1):
+                if len(line) <= LINE_BYTES and not line.endswith(b"\n"):
+                    return
+                row = parse_json_line(line, self._lines + 1, fault)
+                check_schema(row, _ROW, fault)
+                check_log_row(row, fault)
+                self._read, self._lines = self._read + len(line), self._lines + 1
+                yield row
+
+
+def _fault(path: Path) -> Fault:
+    return fault_of(path, "Move that folder away and watch again.")
+
+
+_TEXT: Schema = {"type": ["string", "null"]}
+_STEP: Schema = {"type": "integer", "minimum": 0, "maximum": 2**62}
+_RECORD: Schema = {
+    "required": ["status", "thresholds"],
+    "properties": {
+        "status": {"enum": ["running", "done", "stopped", "interrupted", "failed"]},
+        "thresholds": {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
+        "every": {"type": ["integer", "null"]},
+        "pid": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+        **dict.fromkeys(("reason", "verdict", "method", "model", "host", "sample_hash"), _TEXT),
+    },
+}
+_ROW: Schema = {"required": ["step"], "properties": {"step": _STEP, "epoch": {"type": ["number", "null"]}}}
 
 
 def writer_has_died(record: Mapping[str, Any]) -> bool:

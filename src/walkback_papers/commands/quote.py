@@ -11,7 +11,6 @@ Nothing is trained or measured. --check writes nothing and exits with 1 if a pag
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from functools import cache
 from pathlib import Path
@@ -49,7 +48,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stored_study(results: Path, name: str) -> dict[str, Any]:
+    from walkback.core.reading.json_text import read_object
+    from walkback.core.reading.regular_files import fault_of
     from walkback.report.study_pages import STUDY_FILE
+    from walkback.report.study_report import check_stored_study
 
     path = results / name / STUDY_FILE
     if not path.is_file():
@@ -57,5 +59,7 @@ def _stored_study(results: Path, name: str) -> dict[str, Any]:
         if known:
             raise unknown("study", name, known)
         raise InputError(f"There are no studies in {results}. `walkback study all --out {results}` makes them.")
-    study: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    fault = fault_of(path, "Write the study's pages again with `walkback study`.")
+    study = read_object(path, fault)
+    check_stored_study(study, fault)
     return study

@@ -17,6 +17,8 @@ from walkback.auditing.own_loop.freezing import FrozenParameters, modules_of, na
 from walkback.auditing.own_loop.jobs import LoopJob
 from walkback.auditing.own_loop.stateful import require_stateful, restore_state, stored_state
 from walkback.core.errors import InputError
+from walkback.core.reading.json_text import parse_json, require_object
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.runs import store
 from walkback.runs.deadline import Deadline, TimeIsUpError
 from walkback.runs.train_runs import ProgressListener
@@ -40,6 +42,17 @@ class Trained:
     loss: float | None = None
     feedback: Any = None
     initial: Any = None
+
+
+_SKELETON: Schema = {
+    "required": ["objects", "random"],
+    "properties": {
+        "objects": {
+            "type": "array",
+            "items": {"type": "object", "required": ["type", "state"], "properties": {"type": {"type": "string"}}},
+        }
+    },
+}
 
 
 class Job:
@@ -148,7 +161,11 @@ class Job:
                 "Restore the code that began it, or use another out=."
             )
         arrays = dict(checkpoint.arrays)
-        skeleton = json.loads(arrays.pop(SKELETON).tobytes())
+        fault = store.fault_of_run(self.folder, store.RESUME)
+        if SKELETON not in arrays:
+            raise fault("has no states of the objects that were trained")
+        skeleton = require_object(parse_json(arrays.pop(SKELETON).tobytes(), fault), fault)
+        check_schema(skeleton, _SKELETON, fault)
         restore_state(self._stateful, skeleton, arrays, f"The checkpoint in {self.folder}")
         self._frozen.keep()
         self.epochs_done = self._resumed_at = checkpoint.epoch

@@ -14,10 +14,11 @@ from walkback.auditing.own_loop.function_reference import changed_sources
 from walkback.auditing.own_loop.jobs import BACKPROP, LoopJob
 from walkback.auditing.own_loop.measure_plan import MeasurePlan, load_weights, uses_feedback
 from walkback.auditing.own_loop.random_states import seed_all
-from walkback.auditing.own_loop.state_arrays import state_from_arrays
+from walkback.auditing.own_loop.state_arrays import checked_state
 from walkback.auditing.own_loop.train_job import CORRECT, INITIAL
 from walkback.core.errors import InputError
 from walkback.core.measurements import Measurements
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.judge.evidence import Evidence, OracleAccuracies
 from walkback.judge.options import JudgeOptions
 from walkback.judge.report import DiagnosticReport, judge
@@ -47,7 +48,9 @@ class JobFolder:
 
 def spec_of(run: store.Run) -> LoopJob:
     """The job that a stored run is."""
-    config = run.record["config"]
+    config, fault = run.record["config"], store.fault_of_run(run.path, store.RECORD)
+    check_schema(config, _CONFIG, fault, "config")
+    check_schema(run.record, _OWN_LOOP if run.is_done else {"required": [store.OWN_LOOP]}, fault)
     return LoopJob(config["method"], config["seed"], config["frozen"], config["credit"])
 
 
@@ -55,18 +58,48 @@ def measure_job(run: store.Run, plan: MeasurePlan, device: torch.device) -> Meas
     """Build the job's model, load its weights, and measure it."""
     spec, skeletons = spec_of(run), run.record[store.OWN_LOOP]["skeletons"]
     model = load_weights(
-        plan.build_for(spec.method), state_from_arrays(skeletons[store.MODEL], run.params()), device, run.name
+        plan.build_for(spec.method), _state(run, store.MODEL, skeletons, run.params()), device, run.name
     )
     feedback = initial = None
     if store.RULE in skeletons:
-        feedback = state_from_arrays(skeletons[store.RULE], run.rule_state(), device)
+        feedback = _state(run, store.RULE, skeletons, run.rule_state(), device)
     if INITIAL in skeletons:
-        initial = state_from_arrays(skeletons[INITIAL], run.other(INITIAL), device)
+        initial = _state(run, INITIAL, skeletons, run.other(INITIAL), device)
     with random_state_restored():
         seed_all(spec.seed)  # A backward pass that draws random numbers draws the same ones when it is verified.
         taken = plan.measure(spec.method, model, feedback, initial)
     facts = {**taken.facts, "measured_on": describe_device(device), "files": run.record["files"]}
     return Measurements(taken.arrays, facts)
+
+
+def _state(
+    run: store.Run, name: str, skeletons: Mapping[str, Any], arrays: store.Arrays, device: torch.device | None = None
+) -> Any:
+    return checked_state(skeletons[name], arrays, store.fault_of_run(run.path, name), device)
+
+
+_CONFIG: Schema = {
+    "required": ["method", "seed", "frozen", "credit"],
+    "properties": {
+        "method": {"type": "string"},
+        "seed": {"type": "integer", "minimum": 0},
+        "frozen": {"type": "boolean"},
+        "credit": {"enum": ["own", "exact"]},
+    },
+}
+_OWN_LOOP: Schema = {
+    "required": [store.OWN_LOOP],
+    "properties": {
+        store.OWN_LOOP: {
+            "type": "object",
+            "required": ["functions", "sources", "skeletons", "model", "trained_on", "epochs", "epochs_asked"],
+            "properties": {
+                "sources": {"type": "object", "additionalProperties": {"type": "string"}},
+                "skeletons": {"type": "object", "required": [store.MODEL]},
+            },
+        }
+    },
+}
 
 
 def judge_job(

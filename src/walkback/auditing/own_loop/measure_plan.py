@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.numpy
 import torch
 from torch import nn
@@ -22,11 +21,15 @@ from torch import nn
 from walkback.auditing.diagnose_model import measure_model, measure_options
 from walkback.auditing.own_loop.function_reference import FunctionReference
 from walkback.auditing.own_loop.jobs import BACKPROP
-from walkback.auditing.own_loop.state_arrays import state_from_arrays, state_to_arrays
+from walkback.auditing.own_loop.state_arrays import checked_state, state_to_arrays
 from walkback.core.content_hash import SHA256, arrays_hash, document_hash, with_hash
 from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors, write_atomic
+from walkback.core.files import write_atomic
 from walkback.core.measurements import Measurements
+from walkback.core.reading.array_files import read_safetensors
+from walkback.core.reading.json_text import parse_json, read_object
+from walkback.core.reading.regular_files import fault_of
+from walkback.core.reading.schema import Schema, check_schema
 from walkback.measure.discovery import subject_of
 from walkback.measure.inputs import Groups, joined_samples, regroup
 from walkback.measure.restore import measurement_mode, random_state_restored
@@ -175,17 +178,13 @@ class MeasurePlan:
     def load(folder: Path) -> MeasurePlan:
         """The plan that `save` wrote; refused if a function cannot be imported, or a file was changed."""
         document = read_loop(folder)
-        path = folder / SAMPLES
-        try:
-            with friendly_os_errors(path, "read"), safetensors.safe_open(path, "np") as file:
-                facts = dict(file.metadata() or {})
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            skeleton = json.loads(facts["skeleton"])
-        except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
+        fault = fault_of(folder / SAMPLES, "Audit again with resume to write it.")
+        arrays, facts = read_safetensors(folder / SAMPLES, fault)
         if facts.get(SHA256) != arrays_hash(arrays, facts):
-            raise ChangedPlanError(path)
-        state = state_from_arrays(skeleton, arrays)
+            raise ChangedPlanError(folder / SAMPLES)
+        state = checked_state(parse_json(facts.get("skeleton", ""), fault), arrays, fault)
+        if not isinstance(state, dict) or not {"samples", "train", "initial"} <= state.keys():
+            raise fault("has no evaluation samples")
         functions = {name: _function_of(each) for name, each in document["functions"].items() if name != "train"}
         if document["blocks"] is None:
             raise InputError(
@@ -225,17 +224,23 @@ def _of_method(options: Mapping[str, Any], name: str, method: str) -> Any:
 
 def read_loop(folder: Path) -> dict[str, Any]:
     """The document `loop.json` beside the jobs."""
-    path = folder / LOOP
-    with friendly_os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
-    try:
-        document: dict[str, Any] = json.loads(text)
-        is_same = document.get(SHA256) == document_hash(document)
-    except (ValueError, AttributeError) as error:
-        raise InputError(f"{path} cannot be read ({error}). Audit again with resume to write it.") from error
-    if not is_same:
-        raise ChangedPlanError(path)
+    fault = fault_of(folder / LOOP, "Audit again with resume to write it.")
+    document = read_object(folder / LOOP, fault)
+    if document.get(SHA256) != document_hash(document):
+        raise ChangedPlanError(folder / LOOP)
+    check_schema(document, _LOOP, fault)
     return document
+
+
+_LOOP: Schema = {
+    "required": ["functions", "options", "blocks", "described"],
+    "properties": {
+        "functions": {"type": "object", "additionalProperties": {"type": "object"}},
+        "options": {"type": "object"},
+        "blocks": {"type": ["string", "array", "null"], "items": {"type": "string"}},
+        "described": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}
 
 
 def load_weights(model: nn.Module, state: Mapping[str, Any], device: torch.device, name: str) -> nn.Module:

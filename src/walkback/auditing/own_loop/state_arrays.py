@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.errors import InputError
+from walkback.core.reading.regular_files import Fault
 from walkback.runs.store import Arrays
 
 _KIND = "kind"
@@ -51,6 +52,16 @@ def state_from_arrays(skeleton: Any, arrays: Mapping[str, np.ndarray], device: t
         return float(skeleton["value"])
     items = state_from_arrays(skeleton["items"], arrays, device)
     return tuple(items) if kind == "tuple" else _DICTS[kind](dict(map(tuple, items)))
+
+
+def checked_state(
+    skeleton: Any, arrays: Mapping[str, np.ndarray], fault: Fault, device: torch.device | None = None
+) -> Any:
+    """The same for what was read from a file, which may be damaged."""
+    try:
+        return state_from_arrays(skeleton, arrays, device)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise fault(f"has a state that does not fit its arrays ({type(error).__name__}: {error})") from error
 
 
 class _Encoder:

@@ -120,16 +120,17 @@ def _spinner(name: str) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda what: None
         return
-    from rich.console import Console
+    from walkback.cli.output import console
 
     # Redrawn rarely: a spinner that redraws often would take time from what is timed.
-    with Console(stderr=True).status(name, refresh_per_second=0.5) as status:
+    with console(stderr=True).status(name, refresh_per_second=0.5) as status:
         yield lambda what: status.update(f"{name}: {what}")
 
 
 def _show(result: BenchResult, document: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from walkback.cli.output import console
 
     title = (
         f"bench {result.bench}: medians and quartiles of {result.repeats} interleaved rounds on {document['device']}"
@@ -146,14 +147,14 @@ def _show(result: BenchResult, document: dict[str, Any]) -> None:
             continue
         ratios = [_cell(row.ratio, result.is_share), *([_cell(row.second)] if second else [])]
         table.add_row(row.what, _cell(row.ms), *ratios, *([_bars(row, result.is_share)] if bars else []))
-    console = Console(highlight=False)
-    console.print(table)
+    drawn = console()
+    drawn.print(table)
     for note in (*(f"{row.what}: {row.reason}" for row in result.rows if row.reason), *result.notes):
-        console.print(note, markup=False)
+        drawn.print(note, markup=False)
     if document["load"] is not None and document["load"] > document["cores"] / 2:
         busy = f"{document['load']:.1f} processes were running on {document['cores']} cores when the bench started"
-        console.print(f"The machine was busy ({busy}): trust the ratios, not the milliseconds.", markup=False)
-    console.print()
+        drawn.print(f"The machine was busy ({busy}): trust the ratios, not the milliseconds.", markup=False)
+    drawn.print()
 
 
 def _cell(spread: Spread | None, is_share: bool = False) -> str:

@@ -89,8 +89,9 @@ def _list_runs(folder: Path, as_json: bool) -> int:
         for row in rows:
             print(json.dumps(row))
         return EXIT_DONE
-    from rich.console import Console
     from rich.table import Table
+
+    from walkback.cli.output import console
 
     # The hash at the end of a run's name is enough to name it on the command line.
     rows = [{"id": row.pop("run").rpartition("_")[2], **row} for row in rows]
@@ -100,7 +101,7 @@ def _list_runs(folder: Path, as_json: bool) -> int:
         table.add_column(heading.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(heading) is None else str(row[heading]) for heading in headings))
-    Console(highlight=False).print(table if rows else f"no runs in {folder}")
+    console().print(table if rows else f"no runs in {folder}")
     return EXIT_DONE
 
 

@@ -88,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(jobs_of(resolved_runs, options, at_once), args.json, workers)
 
-    from rich.console import Console
-
+    from walkback.cli.output import console
     from walkback.cli.progress import result_table
     from walkback.cli.sweeping import SweepProgressBar
 
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         for result in swept.results:
             print(json.dumps(result.to_json()))
     else:
-        Console(highlight=False).print(result_table(swept.results))
+        console().print(result_table(swept.results))
     for failure in swept.failures:
         print(f"walkback: job {failure.job + 1} failed: {failure.reason}", file=sys.stderr)
     unfinished = sum(result.status != "done" for result in swept.results)

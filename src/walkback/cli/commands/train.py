@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args, resolved_runs, options, tune)
 
-    from rich.console import Console
-
+    from walkback.cli.output import console
     from walkback.cli.progress import ProgressBar, result_table
     from walkback.report.tuning import tuning_text
 
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         if tuning:
             print(json.dumps({"tuning": tuning.to_json()}))
     else:
-        Console(highlight=False).print(result_table(results))
+        console().print(result_table(results))
         if tuning:
             print(f"\n{tuning_text(tuning)}")
     unfinished = [result for result in results if result.status != "done"]

@@ -16,7 +16,6 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from walkback.cli.run_names import run_path
@@ -26,10 +25,11 @@ from walkback.judge.detector_alarms import is_watched
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from walkback.watching.follow import WatchState
+    from walkback.watching.follow import Follower, WatchState
 
 BARS = "▁▂▃▄▅▆▇█"
 WATCH_WIDTH = 32
+MAX_INTERVAL = 86_400
 _SHOWN = {
     "loss": "training loss",
     "train_acc": "training accuracy",
@@ -51,42 +51,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from walkback.watching.follow import state_of
+    from walkback.watching.follow import Follower
 
-    if not args.interval > 0:
-        raise InputError(f"--interval is {args.interval:g}; expected a number of seconds above 0.")
-    state = state_of(args.run)
+    if not 0 < args.interval <= MAX_INTERVAL:
+        raise InputError(f"--interval is {args.interval:g}; expected a number of seconds, at most {MAX_INTERVAL}.")
+    follower = Follower(args.run)
+    state = follower.state()
     if args.once:
         _show(state, args.json)
     elif not args.json and sys.stdout.isatty():
-        state = _live(args.run, state, args.interval)
+        state = _live(follower, state, args.interval)
     else:
-        state = _lines(args.run, state, args.interval, args.json)
+        state = _lines(follower, state, args.interval, args.json)
     return EXIT_DONE if state.is_complete else EXIT_UNFINISHED
 
 
-def _live(folder: Path, state: WatchState, interval: float) -> WatchState:
+def _live(follower: Follower, state: WatchState, interval: float) -> WatchState:
     """Show one table and update it every `interval` seconds until the training ends."""
     from rich.live import Live
 
-    from walkback.watching.follow import state_of
+    from walkback.cli.output import console
 
-    with Live(_page(state), auto_refresh=False) as live:
+    with Live(_page(state), console=console(), auto_refresh=False) as live:
         while not state.is_over:
             time.sleep(interval)
-            state = state_of(folder)
+            state = follower.state()
             live.update(_page(state), refresh=True)
     return state
 
 
-def _lines(folder: Path, state: WatchState, interval: float, as_json: bool) -> WatchState:
+def _lines(follower: Follower, state: WatchState, interval: float, as_json: bool) -> WatchState:
     """For a file or a pipe: print the state now and after each change."""
-    from walkback.watching.follow import state_of
-
     _show(state, as_json)
     while not state.is_over:
         time.sleep(interval)
-        before, state = state, state_of(folder)
+        before, state = state, follower.state()
         if state != before:
             _show(state, as_json)
     return state
@@ -96,9 +95,9 @@ def _show(state: WatchState, as_json: bool) -> None:
     if as_json:
         print(json.dumps(state.to_json(), allow_nan=False), flush=True)
         return
-    from rich.console import Console
+    from walkback.cli.output import console
 
-    Console(highlight=False).print(_page(state))
+    console().print(_page(state))
     sys.stdout.flush()
 
 
@@ -150,8 +149,9 @@ def sparkline(values: Sequence[Any]) -> str:
     is_log = min(known) > 0 and max(known) / min(known) > 100
     heights = [None if value is None else math.log(value) if is_log else value for value in values]
     low, high = (limit(height for height in heights if height is not None) for limit in (min, max))
-    span = (high - low) or 1.0
-    return "".join(" " if h is None else BARS[round((h - low) / span * (len(BARS) - 1))] for h in heights)
+    # Halved, so that the span of any two numbers is a number.
+    span = (high / 2 - low / 2) or 1.0
+    return "".join(" " if h is None else BARS[round((h / 2 - low / 2) / span * (len(BARS) - 1))] for h in heights)
 
 
 def _thinned(values: Sequence[Any]) -> list[Any]:

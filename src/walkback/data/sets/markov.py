@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from walkback.core.random_streams import generator
-from walkback.core.settings import require_at_least
+from walkback.core.settings import require_at_least, require_memory
 from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.data.tokens import token_windows
 
@@ -37,6 +37,8 @@ class Markov(CatalogSource):
         least = {"vocabulary": 2, "length": 3, "train": 1, "test": 1, "noise": 0, "task_seed": 0}
         for name, bound in least.items():
             require_at_least(getattr(self, name), bound, f"{name} of markov")
+        # Tokens are of eight bytes, the table has a row for each two tokens.
+        require_memory(2 * (self.train + self.test) * self.length + 2 * self.vocabulary**2, "markov")
 
     @property
     def input_shape(self) -> tuple[int, ...]:

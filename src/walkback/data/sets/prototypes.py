@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from walkback.core.errors import InputError
 from walkback.core.random_streams import generator
-from walkback.core.settings import require_at_least
+from walkback.core.settings import require_at_least, require_memory
 from walkback.data.dataset import CatalogSource, Dataset, digest
 
 
@@ -33,6 +33,7 @@ class Prototypes(CatalogSource):
     def __post_init__(self) -> None:
         for name, least in (("dim", 1), ("labels", 2), ("train", 1), ("test", 1), ("noise", 0), ("task_seed", 0)):
             require_at_least(getattr(self, name), least, f"{name} of prototypes")
+        require_memory((self.prototypes + self.train + self.test) * self.dim, "prototypes")
         if self.prototypes < self.labels:
             raise InputError(f"prototypes is {self.prototypes}; expected at least one per class ({self.labels}).")
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from walkback.core.errors import InputError
-from walkback.core.files import friendly_os_errors
+from walkback.core.reading.regular_files import fault_of, read_bytes
 from walkback.core.settings import require_at_least
 from walkback.data.cifar import NotFoundError
 from walkback.data.dataset import CatalogSource, Dataset, digest
@@ -81,8 +81,7 @@ def _read(root: Path | None) -> bytes:
             f"There is no {PLACES[0]} in '{given}'. Download the file input.txt of tiny shakespeare (char-rnn, "
             f"{CHARACTERS:,} characters) there, or give its folder with --data-root."
         )
-    with friendly_os_errors(path, "read"):
-        data = path.read_bytes()
+    data = read_bytes(path, fault_of(f"'{path}'", "Download it again."), follow=True)
     found = hashlib.sha256(data).hexdigest()
     if found != TEXT_SHA256:
         raise InputError(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from walkback.core.random_streams import generator
-from walkback.core.settings import require_above, require_at_least
+from walkback.core.settings import require_above, require_at_least, require_memory
 from walkback.data.dataset import CatalogSource, Dataset, digest
 from walkback.nets.archs.student_net import StudentNet
 
@@ -38,6 +38,7 @@ class Teacher(CatalogSource):
         for name, least in (("dim", 1), ("labels", 2), ("train", 1), ("test", 1), ("teacher_seed", 0)):
             require_at_least(getattr(self, name), least, f"{name} of teacher")
         require_above(self.branch_std, 0, "branch_std of teacher")
+        require_memory((self.train + self.test + self.labels) * self.dim, "teacher")
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.settings import require_at_least
+from walkback.core.settings import require_at_least, require_memory
 from walkback.nets import layers
 from walkback.nets.network import Leaves, Linear, Network, named, part, plain_linear
 
@@ -34,6 +34,7 @@ class SmallCNN(Network):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(self.width, 1, "width of small_cnn")
+        require_memory(2 * 9 * self.depth * self.width**2, "small_cnn")
         if len(self.input_shape) != 3:
             raise InputError(
                 f"small_cnn convolves images, and the data has samples of shape {self.input_shape}. "
