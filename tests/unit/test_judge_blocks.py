@@ -55,11 +55,9 @@ def test_update_cos_is_compared_with_the_draws_of_its_null():
     of_first_group = measured(update_cos=made, null_update=null)
     over_groups = changed(of_first_group, facts={NULL_OVER_GROUPS: True})
     of_two_groups = changed(of_first_group, facts={NULL_GROUPS: 2})
-    weighted = changed(of_two_groups, update_cos_weighted=np.full(depth, 0.85))
     width = null[0].std(ddof=1) * np.sqrt(1 + 1 / 20)
     # Measurements of 0.10 have the null of the first group, with whose cosine it is compared.
-    older = ((over_groups, 0.8), (of_two_groups, made[0, :2].mean()), (of_first_group, 0.7))
-    for m, cosine in ((weighted, 0.85), *older):
+    for m, cosine in ((over_groups, 0.8), (of_two_groups, made[0, :2].mean()), (of_first_group, 0.7)):
         first = quantities(m, DiagnosticThresholds()).blocks[0]
         assert first.update_cos.known == pytest.approx(0.8)
         assert first.update_z.known == pytest.approx(cosine / width)

@@ -41,8 +41,7 @@ RULE_CREDIT = "the rule's"
 FIRST_EDITION = "first_edition"
 """The fact that measurements are to be read as a card of format 1 reads them."""
 NULL_GROUPS = "null_update_groups"
-"""The number of groups that draws of the null of `update_cos` are a mean over, the first ones; where there is no
-`update_cos_weighted`, as in published results."""
+"""The number of groups that the draws of the null of `update_cos` are a mean over, the first ones."""
 NULL_OVER_GROUPS = "null_update_over_groups"
 """The fact of version 0.12 that they are a mean over all groups; with neither, they are those of the first group."""
 
@@ -110,10 +109,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "update_cos_full": ("block", "group"),
     "update_cos_stem": ("group",),
     "update_cos_leaf": ("updated", "group"),
-    # Nulls of the mean of update_cos over groups: under freshly drawn credits, or the standard deviation under random
-    # rotations of the credits. Draws are compared with update_cos_weighted, the mean over groups weighted as theirs by
-    # the length of the gradient. Versions before 0.13 drew rotations, too.
-    "update_cos_weighted": ("block",),
+    # Nulls of the mean of update_cos over groups: under freshly drawn credits (over NULL_GROUPS groups), or the
+    # standard deviation under random rotations of the credits. Versions before 0.13 drew rotations, too.
     "null_update": ("block", "draw"),
     "null_update_std": ("block",),
     # Check of the reference by finite differences: the error relative to |g|, what rounding alone explains of it, the
@@ -168,8 +165,7 @@ STORED_TYPES = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8))
 
 SECOND_EDITION = frozenset(
     ("used_cos", "credit_ratio", "null_used_std", "null_used_fresh", "token_cos", "partial_cos", "null_partial_std",
-     "update_cos", "update_cos_full", "update_cos_stem", "update_cos_leaf", "update_cos_weighted",
-     "null_update", "null_update_std",
+     "update_cos", "update_cos_full", "update_cos_stem", "update_cos_leaf", "null_update", "null_update_std",
      "reference_error", "reference_floor", "reference_slope", "reference_inner", "lesion_skip", "lesion_reset",
      "lesion_cut", "probe_correct", "probe_initial")
 )  # fmt: skip

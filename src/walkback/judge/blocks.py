@@ -155,8 +155,8 @@ def _middle(values: Array | None, index: int) -> Number:
 def _update_null(m: Measurements, index: int) -> tuple[Number, Number, int]:
     """z of update_cos over its null, the null's spread, and the draws that it is estimated from; means over groups.
 
-    Draws are compared with `update_cos_weighted`. Measurements made without it have draws that are plain means: over as
-    many groups as the fact NULL_GROUPS says, in 0.12 over all groups, in 0.10 over the first group.
+    Draws are compared with the mean over the groups that they were drawn in: measurements of 0.10 have the null of the
+    first group only, those of 0.12 of all groups.
     """
     made, null, stds = (m.get(name) for name in ("update_cos", "null_update", "null_update_std"))
     if made is None or not np.isfinite(made[index]).any():
@@ -170,18 +170,9 @@ def _update_null(m: Measurements, index: int) -> tuple[Number, Number, int]:
     if draws.size < 2:
         return (*(Number.invalid(NO_WIDTH),) * 2, 0)
     std = float(draws.std(ddof=1)) * float(np.sqrt(1 + 1 / draws.size))
-    excess = _like_the_draws(m, index) - float(draws.mean())
+    groups = len(made[index]) if m.facts.get(NULL_OVER_GROUPS) else m.facts.get(NULL_GROUPS, 1)
+    excess = float(np.nanmean(made[index][:groups])) - float(draws.mean())
     return score(Number.of(excess), std), Number.of(std), int(draws.size)
-
-
-def _like_the_draws(m: Measurements, index: int) -> float:
-    """The mean of `update_cos` over groups as it was computed for the draws of its null."""
-    weighted = m.get("update_cos_weighted")
-    if weighted is not None:
-        return float(weighted[index])
-    made = m.arrays["update_cos"][index]
-    groups = len(made) if m.facts.get(NULL_OVER_GROUPS) else m.facts.get(NULL_GROUPS, 1)
-    return float(np.nanmean(made[:groups]))
 
 
 def _matter(m: Measurements, t: DiagnosticThresholds) -> dict[int, bool]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from walkback.core.measurements import GROUP, Array
 from walkback.measure.subject import FrozenPass
-from walkback.measure.updates import FreshUpdates, UpdateNull, fresh_null, null_std
+from walkback.measure.updates import UpdateNull, null_std
 from walkback.measure.vectors import (
     NullSpace,
     as_rows,
@@ -47,8 +47,8 @@ class GroupMeasurement:
     """Cosines of parameter gradients."""
     update_nulls: list[UpdateNull] = field(default_factory=list)
     """For each block, the group's part in the null of these cosines."""
-    fresh_updates: list[FreshUpdates] = field(default_factory=list)
-    """The same with freshly drawn feedback."""
+    fresh_updates: list[Tensor] = field(default_factory=list)
+    """For each block, these cosines under each fresh draw of the feedback; empty in later groups."""
 
     @property
     def exact_pass(self) -> FrozenPass:
@@ -129,11 +129,8 @@ def _update_arrays(groups: Sequence[GroupMeasurement], site: str | None, space: 
     if not full:
         return {}
     found = {name: torch.stack([group.updates[name] for group in full], dim=-1) for name in full[0].updates}
-    if full[0].fresh_updates:
-        weighted = torch.stack(
-            [fresh_null(by_group) for by_group in zip(*(g.fresh_updates for g in full), strict=True)]
-        )
-        found["update_cos_weighted"], found["null_update"] = weighted[:, 0], weighted[:, 1:]
+    if drawn := [torch.stack(group.fresh_updates) for group in full if group.fresh_updates]:
+        found["null_update"] = torch.stack(drawn).nanmean(0)
     elif full[0].update_nulls:
         by_block = list(zip(*(group.update_nulls for group in full), strict=True))
         credits = [[used_credit(g.exact_credit or [], block, site) for g in full] for block in range(len(by_block))]

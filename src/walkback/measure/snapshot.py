@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walkback.core.errors import InputError
-from walkback.core.measurements import DERIVATIVE, GROUP, RULE_CREDIT, Array, Measurements
+from walkback.core.measurements import DERIVATIVE, GROUP, NULL_GROUPS, RULE_CREDIT, Array, Measurements
 from walkback.core.random_streams import generator
 from walkback.measure.group_arrays import GroupMeasurement, choose_pool, pooled, to_arrays, used_credit
 from walkback.measure.inputs import Groups, join, pick
@@ -22,7 +22,7 @@ from walkback.measure.preconditions import PROBE_SAMPLES, require_independent_sa
 from walkback.measure.probes import measure_probes
 from walkback.measure.reference_check import CHECKED_SAMPLES, COPIES, check_reference
 from walkback.measure.subject import FrozenPass, NetworkSubject, Subject
-from walkback.measure.updates import FRESH_GROUPS, fresh_updates, update_cosines, update_null
+from walkback.measure.updates import FRESH_GROUPS, fresh_update_cosines, update_cosines, update_null
 from walkback.measure.vectors import NullSpace, as_rows, cosines
 
 FRESH_DRAWS = 20
@@ -71,6 +71,7 @@ def measure(subject: Subject, groups: Groups, options: MeasureOptions | None = N
         "credit": measurer.source,
         "reference_problems": problems,
         "updated": measurer.updated,
+        NULL_GROUPS: sum(bool(group.fresh_updates) for group in measured),
         **({"repeated_samples": groups.repeats} if groups.repeats else {}),
         **_class_counts(measured),
     }
@@ -272,21 +273,15 @@ class _GroupMeasurer:
         credits = group.exact_credit
         if found.maps is not None and credits is not None:
             site, number = self._options.site, self._measured
-            used = [used_credit(credits, block, site) for block in range(blocks)]
             if not draws:
                 group.update_nulls = [
-                    update_null(found, block, credit, self.space, number) for block, credit in enumerate(used)
+                    update_null(found, block, used_credit(credits, block, site), self.space, number)
+                    for block in range(blocks)
                 ]
-            else:
+            elif number <= FRESH_GROUPS:
                 group.fresh_updates = [
-                    fresh_updates(
-                        found,
-                        block,
-                        credit,
-                        [used_credit(drawn, block, site) for drawn in draws],
-                        with_lengths=number <= FRESH_GROUPS,
-                    )
-                    for block, credit in enumerate(used)
+                    fresh_update_cosines(found, block, [used_credit(drawn, block, site) for drawn in draws])
+                    for block in range(blocks)
                 ]
         return cosines_found
 

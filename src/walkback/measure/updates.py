@@ -114,55 +114,16 @@ def update_null(updates: Updates, block: int, credit: Tensor, space: NullSpace, 
 
 
 FRESH_GROUPS = 2
-"""Groups in which freshly drawn credits are sent back through the blocks, for the lengths of their gradients."""
+"""Groups in which freshly drawn credits are sent back. A draw of the feedback is the same in all groups, so that more
+groups hardly narrow the null."""
 
 
-@dataclass(frozen=True)
-class FreshUpdates:
-    """What one group of samples contributes to the null of a block's `update_cos`: freshly drawn credits in place of
-    the method's. The method's own update comes first, then each draw.
-
-    As in `UpdateNull`, the inner product of a credit's gradient with the true one is known without sending the credit
-    back; its length per unit of credit is measured in the first groups only. The lengths of later groups differ by a
-    factor that the method's update and the draws share, so all of them are compared with the lengths of the first.
-    """
-
-    along: Tensor
-    """Inner products of the gradients with the unit true gradient, per unit of credit."""
-    gain: Tensor | None
-    """Lengths of the gradients, per unit of credit; None in later groups."""
-
-
-def fresh_updates(
-    updates: Updates, block: int, credit: Tensor, draws: Sequence[Tensor], with_lengths: bool
-) -> FreshUpdates:
-    """The contribution of one group."""
+def fresh_update_cosines(updates: Updates, block: int, draws: Sequence[Tensor]) -> Tensor:
+    """`update_cos` of a block in one group under each draw. The cosines of fresh feedback may be far from zero, so
+    their lengths are not approximated as those of rotations are."""
     assert updates.maps is not None
     names = [name for name, part in updates.parts.items() if part == block]
-    true = {name: updates.true[name] for name in names}
-    size = norm_of(list(true.values()))
-    sizes = [norm_of([drawn]) for drawn in draws]
-    own = norm_of([updates.made[name] for name in names if name in updates.made]) / norm_of([credit])
-    first = part_cosine(updates.made, true, names) * own
-    if not with_lengths:
-        direction = updates.maps.push(block, true).double() / size
-        rest = [torch.sum(drawn.double() / of_draw * direction) for drawn, of_draw in zip(draws, sizes, strict=True)]
-        return FreshUpdates(torch.stack([first, *rest]), None)
-    unit = {name: leaf.double().flatten() / size for name, leaf in true.items()}
-    found = []
-    for drawn, of_draw in zip(draws, sizes, strict=True):
-        pulled = updates.maps.pull(block, drawn)
-        inner = [torch.dot(leaf.double().flatten(), unit[name]) for name, leaf in pulled.items()]
-        found.append((torch.stack(inner).sum() / of_draw, norm_of(list(pulled.values())) / of_draw))
-    along, lengths = (torch.stack(values) for values in zip(*found, strict=True))
-    return FreshUpdates(torch.cat([first[None], along]), torch.cat([own[None], lengths]))
-
-
-def fresh_null(groups: Sequence[FreshUpdates]) -> Tensor:
-    """Mean of `update_cos` over all groups, each weighted by its length over the mean length in the first groups: of
-    the method's update, then of each draw."""
-    gains = torch.stack([group.gain for group in groups if group.gain is not None]).nanmean(0)
-    return torch.stack([group.along for group in groups]).nanmean(0) / gains
+    return torch.stack([part_cosine(updates.maps.pull(block, drawn), updates.true, names) for drawn in draws])
 
 
 def null_std(groups: Sequence[UpdateNull], credits: Sequence[Tensor], space: NullSpace) -> Tensor:
