@@ -113,17 +113,24 @@ def update_null(updates: Updates, block: int, credit: Tensor, space: NullSpace, 
     return UpdateNull(along, gain)
 
 
-FRESH_GROUPS = 2
-"""Groups in which freshly drawn credits are sent back. A draw of the feedback is the same in all groups, so that more
-groups hardly narrow the null."""
+FRESH_GROUPS = 3
+"""Groups in which freshly drawn credits are sent back: as many as reference check and `update_cos` may cost. Draws that
+hardly differ need more groups than draws that do."""
 
 
 def fresh_update_cosines(updates: Updates, block: int, draws: Sequence[Tensor]) -> Tensor:
     """`update_cos` of a block in one group under each draw. The cosines of fresh feedback may be far from zero, so
     their lengths are not approximated as those of rotations are."""
     assert updates.maps is not None
-    names = [name for name, part in updates.parts.items() if part == block]
-    return torch.stack([part_cosine(updates.maps.pull(block, drawn), updates.true, names) for drawn in draws])
+    true = {name: updates.true[name].double().flatten() for name, part in updates.parts.items() if part == block}
+    size = norm_of(list(true.values()))
+    unit = {name: leaf / size for name, leaf in true.items()}
+    found = []
+    for drawn in draws:
+        pulled = updates.maps.pull(block, drawn)
+        inner = [torch.dot(pulled[name].double().flatten(), leaf) for name, leaf in unit.items() if name in pulled]
+        found.append(sum(inner, torch.zeros_like(size)) / norm_of(list(pulled.values())))
+    return torch.stack(found)
 
 
 def null_std(groups: Sequence[UpdateNull], credits: Sequence[Tensor], space: NullSpace) -> Tensor:
