@@ -40,7 +40,8 @@ def chips_key(card: Card) -> Markup:
     return Markup(
         "Growth: the largest ratio of hidden norms from one layer to the next; fails above {}. Reference: the norm of "
         "the gradient at the deepest hidden state, with which the credit is compared; fails under {}. Depth: {} better "
-        "than with frozen blocks. ✓ passes or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
+        "than with frozen blocks. Trustworthy: no claim fails. Needs walk-back: a claim must be withdrawn. ✓ passes "
+        "or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
     ).format(
         _threshold(card, "h_norm_explosion_ratio"),
         _threshold(card, "g_norm_floor"),
