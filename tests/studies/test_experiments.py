@@ -119,8 +119,8 @@ def test_a_changed_result_or_one_of_other_settings_is_refused_and_kept(study, ou
     good = stored(out).read_text()
     for bad, message in (
         (good.replace('"square": 4', '"square": 5'), "sha256 differs"),
-        (good[:50], "not a JSON document"),
-        ("[]", "sha256 differs"),
+        (good[:50], "cannot be read as JSON"),
+        ("[]", "has a list; expected a JSON object"),
     ):
         stored(out).write_text(bad)
         with pytest.raises(InputError, match=message):

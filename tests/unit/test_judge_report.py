@@ -144,9 +144,9 @@ def test_damaged_cards_are_refused_by_key(path, value, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", r"is not JSON"),
-        (b"\xff\xfe", r"is not JSON"),
-        (b"[]", r"holds no JSON object"),
+        (b"", r"cannot be read as JSON"),
+        (b"\xff\xfe", r"is not UTF-8 text"),
+        (b"[]", r"has a list; expected a JSON object"),
         (b"{}", r"has the format None; expected 1"),
         (b'{"format": NaN}', r"it contains NaN"),
     ],

@@ -584,7 +584,11 @@ class TestCommand:
 
     @pytest.mark.parametrize(
         ("name", "message"),
-        [("none", "There is no file or folder"), ("not judged", "There is no report.json in"), ("bad", "is not JSON")],
+        [
+            ("none", "There is no file or folder"),
+            ("not judged", "There is no report.json in"),
+            ("bad", "cannot be read as JSON"),
+        ],
     )
     def test_missing_and_damaged_cards_are_refused_before_anything_is_written(self, runs, name, message, capsys):
         (runs / "bad").mkdir()

@@ -65,10 +65,9 @@ def _weights(path: Path) -> dict[str, Any]:
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # noqa: TID251
     except pickle.UnpicklingError as error:
         # torch's own text explains how to load such a file unsafely.
-        raise fault(
-            f"holds more than tensors (or is cut off; it begins with {data[:4]!r}), and what it holds could run code: "
-            "it was not loaded"
-        ) from error
+        if "nsupported global" not in str(error):
+            raise fault(f"cannot be read as weights (it begins with {data[:4]!r})") from error
+        raise fault("holds more than tensors, and what it holds could run code: it was not loaded") from error
     except Exception as error:  # torch raises many kinds here; all mean the same to a user.
         raise fault(f"cannot be read as weights ({type(error).__name__}; it begins with {data[:4]!r})") from error
     for key in NESTED:
