@@ -765,7 +765,7 @@ def pairs():
                 return (os.mkdir, (str(here / "ran"),))
 
         torch.save({"w": Evil()}, here / "evil.pt")
-        put(here / "evil.pkl", pickle.dumps(Evil()))
+        put(here / "evil.pkl", pickle.dumps(Evil(), 2))
         for name in ("evil.pt", "evil.pkl"):
             printed = refused("diagnose", "--model", "wb_users:net", "--checkpoint", name, "--data", "prototypes")
             assert "could run code" in printed
