@@ -671,7 +671,7 @@ class TestTerminal:
         # `ls methods` prints with `print`, `watch` with rich.
         folder = FIXTURES / "audit" / NAME
         for command in ("ls methods", f"watch {folder} --once"):
-            done = self.process(f"(sleep 3; walkback {command}; echo $? >&2) | head -c 0")
+            done = self.process(f"(sleep 1; walkback {command}; echo $? >&2) | head -c 0")
             assert done.stderr.split() == [str(EXIT_NO_READER)]
 
     def test_closed_and_ascii_output(self):
