@@ -671,7 +671,7 @@ class TestTerminal:
         # `ls methods` prints with `print`, `watch` with rich.
         folder = FIXTURES / "audit" / NAME
         for command in ("ls methods", f"watch {folder} --once"):
-            done = self.process(f"(sleep 3; walkback {command}; echo $? >&2) | head -c 0")
+            done = self.process(f"(sleep 1; walkback {command}; echo $? >&2) | head -c 0")
             assert done.stderr.split() == [str(EXIT_NO_READER)]
 
     def test_closed_and_ascii_output(self):
@@ -765,7 +765,7 @@ def pairs():
                 return (os.mkdir, (str(here / "ran"),))
 
         torch.save({"w": Evil()}, here / "evil.pt")
-        put(here / "evil.pkl", pickle.dumps(Evil()))
+        put(here / "evil.pkl", pickle.dumps(Evil(), 2))
         for name in ("evil.pt", "evil.pkl"):
             printed = refused("diagnose", "--model", "wb_users:net", "--checkpoint", name, "--data", "prototypes")
             assert "could run code" in printed

@@ -65,7 +65,7 @@ def _weights(path: Path) -> dict[str, Any]:
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # noqa: TID251
     except pickle.UnpicklingError as error:
         # torch's own text explains how to load such a file unsafely.
-        if "nsupported global" not in str(error):
+        if "GLOBAL" not in str(error):
             raise fault(f"cannot be read as weights (it begins with {data[:4]!r})") from error
         raise fault("holds more than tensors, and what it holds could run code: it was not loaded") from error
     except Exception as error:  # torch raises many kinds here; all mean the same to a user.
