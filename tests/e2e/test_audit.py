@@ -210,7 +210,7 @@ def test_a_run_is_resolved_once_and_no_card_of_this_process_is_read_back(tmp_pat
         monkeypatch.setattr(module, "resolve", counted("resolve", module.resolve))
     monkeypatch.setattr(RunConfig, "digest", counted("digest", RunConfig.digest))
     # A card that is read is checked key by key.
-    monkeypatch.setattr(cards, "_check_object", counted("parsed", cards._check_object))
+    monkeypatch.setattr(cards, "check_schema", counted("parsed", cards.check_schema))
     sizes = {"arch": "resmlp:d=8,depth=2", "data": "prototypes:train=128,test=1024", "epochs": 1}
     found = wb.audit("dfa", out=tmp_path, **sizes)
     assert len(found.results) == 4

@@ -22,6 +22,7 @@ import walkback
 from dying import contents
 from walkback.cli.commands.demo import DEMO_METHODS, DEMO_SEEDS
 from walkback.cli.main import COMMANDS, main
+from walkback.core.errors import EXIT_NO_READER
 from walkback.core.plugins import registered
 from walkback.core.version import __version__
 from walkback.pitfalls.cases.p19_tf32_reference import to_tf32
@@ -105,13 +106,13 @@ class TestHelp:
         assert re.match(r"walkback: .*'trian'.*Did you mean 'train'\?", done.stderr)
         assert done.stderr.count("\n") == 1
 
-    def test_a_closed_pipe_is_no_error(self, tmp_path):
+    def test_a_closed_pipe_ends_with_a_code_that_is_no_verdict(self, tmp_path):
         read, write = os.pipe()
         os.close(read)
         line = [sys.executable, "-m", "walkback", "ls", "methods", "--json"]
         done = subprocess.run(line, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
         os.close(write)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (EXIT_NO_READER, "")
 
     @pytest.mark.parametrize("words", [["--help"], ["ls", "methods", "--json"]])
     def test_output_that_cannot_be_written_gives_one_sentence(self, tmp_path, words):

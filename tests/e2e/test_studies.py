@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from walkback.core.errors import InputError
 from walkback.runs.train_runs import TrainOptions
 from walkback.sweeping.sweep import options_json
 from walkback.sweeping.worker import run_job
@@ -108,13 +109,18 @@ def test_complete_runs_need_no_weights(finished_studies):
     assert pages(out) == before
 
 
-def test_each_command_adds_an_entry_and_an_unreadable_file_is_replaced(tmp_path):
-    assert timings(tmp_path) == []
-    (tmp_path / TIMINGS).write_text("[{")
+def test_each_command_adds_an_entry(tmp_path):
     assert timings(tmp_path) == []
     for count in (1, 2):
         Timings(TrainOptions(tmp_path, device="cpu", command=("walkback", str(count))), Workers(2), [], 0.0).keep()
         assert [entry["command"] for entry in timings(tmp_path)] == ["walkback 1", "walkback 2"][:count]
+
+
+def test_damaged_timings_are_refused_and_kept(tmp_path):
+    (tmp_path / TIMINGS).write_text("[{")
+    with pytest.raises(InputError, match=TIMINGS):
+        Timings(TrainOptions(tmp_path, device="cpu"), Workers(2), [], 0.0)
+    assert (tmp_path / TIMINGS).read_text() == "[{"
 
 
 def test_jobs_are_recorded_as_soon_as_they_are_done(tmp_path):

@@ -103,7 +103,10 @@ def test_named_pipes_devices_and_broken_links_are_not_read(tmp_path):
     (tmp_path / "c.py").symlink_to(tmp_path / "nothing")
     outcome = lint([tmp_path], ALL)
     assert [Path(file.path).name for file in outcome.unreadable] == ["a.py", "b.py", "c.py"]
-    assert {file.reason for file in outcome.unreadable} == {"it is no regular file"}
+    pipe, device, broken = (file.reason for file in outcome.unreadable)
+    assert "regular file" in pipe
+    assert "regular file" in device
+    assert "No such file" in broken
 
 
 def test_large_files_are_not_checked(tmp_path, monkeypatch):
@@ -111,7 +114,7 @@ def test_large_files_are_not_checked(tmp_path, monkeypatch):
     assert "2 MiB of code" in unread.reason
     monkeypatch.setattr(engine, "LARGEST_FILE", 2**20)
     (unread,) = check(tmp_path / "images.ipynb", b" " * (2**20 + 1)).unreadable
-    assert "1 MiB" in unread.reason
+    assert f"{2**20 + 1:,} bytes" in unread.reason
 
 
 def test_a_check_that_takes_too_long_is_given_up(tmp_path, monkeypatch):

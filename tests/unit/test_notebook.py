@@ -89,7 +89,9 @@ def test_an_audit_has_a_picture_and_a_sentence(audit):
     accuracies, cosines = audit.plot().axes[:2]
     # Three marks for each method that has accuracies: its own and those of both frozen baselines.
     assert [list(line.get_ydata()) for line in accuracies.lines[:1]] == [[0.615, 0.615, 0.305, 0.615, 0.615, 0.615]]
-    assert len(cosines.lines) == sum(any(card.get("blocks") for card in row.cards) for row in audit.table.rows)
+    blocks = {len(card["blocks"]) for row in audit.table.rows for card in row.cards if card.get("blocks")}
+    curves = [line for line in cosines.lines if {len(line.get_xdata())} == blocks]
+    assert len(curves) == sum(any(card.get("blocks") for card in row.cards) for row in audit.table.rows)
     assert audit.to_dict() == audit.table.to_json()
 
 
@@ -100,7 +102,8 @@ def run(tmp_path):
     record = {"method": "<b>fa", "seed": 3, "status": "done", "result": {"test_acc": 0.51, "epochs": 3}}
     found = Run(tmp_path / "a run", record)
     for epoch in (1, 2, 3):
-        found.append_log({"epoch": epoch, "loss": 1 / epoch, "test_acc": 0.2 * epoch, "growth": 1.5, "hidden": [1, 2]})
+        rest = {"growth": 1.5, "grad_top": 0.1}
+        found.append_log({"epoch": epoch, "loss": 1 / epoch, "test_acc": 0.2 * epoch, **rest, "hidden": [1, 2]})
     return found
 
 
@@ -115,7 +118,8 @@ def test_a_run_shows_its_curves_and_is_one_line(run, monkeypatch):
     assert list(accuracy.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.6])
     assert list(growth.lines[0].get_ydata()) == [1.5] * 3
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: rows))
-    assert run.to_frame()[2] == {"epoch": 3, "loss": 1 / 3, "test_acc": pytest.approx(0.6), "growth": 1.5}
+    rest = {"growth": 1.5, "grad_top": 0.1}
+    assert run.to_frame()[2] == {"epoch": 3, "loss": 1 / 3, "test_acc": pytest.approx(0.6), **rest}
     assert run.to_dict() == run.record
 
 

@@ -59,7 +59,8 @@ def test_the_largest_numbers_do_not_become_infinite():
 
 def saved(tmp_path, values, **given):
     path = tmp_path / "some.npz"
-    Measurements({"loss": np.array(values, dtype=np.float64)}, {"layers": 2}).save(path, **given)
+    facts = {"layers": 2, "samples": len(values), "groups": 1}
+    Measurements({"loss": np.array(values, dtype=np.float64)}, facts).save(path, **given)
     with np.load(path) as stored:
         return stored["loss"].dtype, Measurements.load(path)
 
@@ -88,7 +89,8 @@ def test_without_narrow_arrays_are_stored_as_float64(tmp_path):
 
 @given(arrays(np.float64, 20, elements=st.floats(width=64)))
 def test_narrow_measurements_are_read_back_equal(tmp_path_factory, given):
-    measurements = Measurements({"loss": given}, {"layers": 3, "files": {"model.safetensors": "a"}}).rounded(12)
+    facts = {"layers": 3, "samples": 20, "groups": 1, "files": {"model.safetensors": "a"}}
+    measurements = Measurements({"loss": given}, facts).rounded(12)
     path = tmp_path_factory.mktemp("small") / "some.npz"
     measurements.save(path, narrow=True)
     assert Measurements.load(path).equals(measurements)

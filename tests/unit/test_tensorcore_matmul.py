@@ -216,7 +216,7 @@ def test_the_cost_model_times_the_operation_that_a_fleet_uses(monkeypatch):
     large = MatmulShape("matmul", (TensorLayout((128, 64), (64, 1)), TensorLayout((64, 128), (1, 64))))
     small = MatmulShape("matmul", (TensorLayout((65, 32), (32, 1)), TensorLayout((32, 65), (1, 32))))
     for matmul in (large, small):
-        cost_model._time_matmul.__wrapped__(matmul, 3, tiny.CPU)
+        cost_model._time_matmul.__wrapped__(matmul, 3, tiny.CPU, 1)
     assert [tuple(result.shape) for result in results] == [(3, 128, 128), (3, 65, 65)]
     assert [tuple(left.shape) for left, _ in calls] == [(3, 128, 64)]
 

@@ -8,12 +8,12 @@ from walkback.core.errors import InputError
 from walkback.judge.glossary import all_names, explain, normal, term_named
 
 _PLAIN = """
-    above after against all alone and at batch both by collapse counted counting data decided default difference draws
-    each end epoch epochs false fast first float64 from frozen grow helps highest history holds images in is it its
-    kept labels last lasts loss lowest mean measured median memory minus model move ms name nats neither network norm
-    not of other outcome outputs over own per python random ranked rule samples sd seconds setting settings signs
-    small smallest starting status step steps swept test the there threshold time to token train training true
-    unchecked under up useful value vector weights what why with without x δ
+    above after against all alone and at batch both by collapse counted counting data decided default difference
+    draws each end epoch epochs failing false fast first float64 from frozen grow helps highest history holds images
+    in is it its kept labels last lasts loss lowest mean measured median memory minus model move ms name nats
+    neither network norm not of other outcome outputs over own per python random ranked rule samples sd seconds
+    setting settings signs small smallest starting status step steps swept test the there threshold time to token
+    train training true unchecked under up useful value vector weights what why with without x δ
 """
 PLAIN_WORDS = frozenset(_PLAIN.split())
 """Everyday words, and those of training and statistics that every reader of such a table knows."""

@@ -114,12 +114,16 @@ def compare_with_published(kind: str, printed: Printed, values: Sequence[float],
     return Comparison(agreement(found, figure_kind.margin), f"{shown} {ends}")
 
 
+_ROUNDING = 1e-9
+"""A difference of logarithms that equals the margin may exceed it by its rounding."""
+
+
 def agreement(interval: Interval | None, margin: float) -> AgreementOutcome:
     """The outcome of a difference that is known up to an interval; None where there is one seed only."""
     if interval is None:
         return "too noisy to tell"
     low, high = interval
-    if -margin <= low and high <= margin:
+    if -margin - _ROUNDING <= low and high <= margin + _ROUNDING:
         return "agrees"
     return "differs" if low > 0 or high < 0 else "too noisy to tell"
 

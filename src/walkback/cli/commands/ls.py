@@ -120,8 +120,10 @@ def _short_list(what: str, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _fitting(summary: str, room: int) -> str:
-    """The summary if it fits, else its part before the colon, else its beginning."""
-    return textwrap.shorten(summary if len(summary) <= room else summary.partition(":")[0], room, placeholder=" …")
+    """The summary if it fits, else the words before its colon, else its beginning."""
+    short = summary.partition(":")[0]
+    is_whole = len(summary) <= room or " " not in short
+    return textwrap.shorten(summary if is_whole else short, room, placeholder=" …")
 
 
 def _alone(row: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ MAX_DIGITS = 40
 LINE_BYTES = 2**20
 """Bytes of one line of a log."""
 
+_BRACKET = re.compile(r"[\[\]{}]")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -80,12 +82,8 @@ _NAMES = {list: "list", str: "text", int: "number", float: "number", bool: "trut
 
 
 def _check_depth(text: str, fault: Fault) -> None:
-    import numpy as np  # Only large documents come here, and a command that reads none starts without numpy.
-
-    found = np.frombuffer(_STRING.sub("", text).encode("utf-8", "replace"), dtype=np.uint8)
-    steps = ((found == ord("[")) | (found == ord("{"))).astype(np.int32)
-    steps -= (found == ord("]")) | (found == ord("}"))
-    if int(np.cumsum(steps, out=steps).max(initial=0)) > MAX_DEPTH:
+    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKET.findall(_STRING.sub("", text)))
+    if max(accumulate(steps), default=0) > MAX_DEPTH:
         raise fault(f"has brackets nested more than {MAX_DEPTH} deep")
 
 
