@@ -51,6 +51,12 @@ GLOSSARY: dict[str, str] = {
     "deep_mean_papers": (
         "The mean cosine over l = 1..L with exact layers counted: the aggregate to compare with published figures."
     ),
+    "deep_mean_z": "deep_mean in standard deviations of the same under random rotations of the credit.",
+    "deep_mean_fresh_z": "deep_mean in standard deviations of the same under freshly drawn feedback.",
+    "used_mean": (
+        "The mean over blocks of the cosine of the credit that trains a block with the gradient at its output; shown, "
+        "not judged."
+    ),
     "A1": "The mean over all layers of the cosine of credit and gradient.",
     "A2": "One cosine per sample over all layers joined into one vector, averaged over samples.",
     "A3": "The cosine of group means of credit and gradient, averaged over groups and layers.",
@@ -332,7 +338,6 @@ _ALIASES: dict[str, str] = {
     "attributable_to_credit": "attributable to the credit",
     "as_good_as_exact": "as good as exact credit",
     "detectable_small": "detectable, small",
-    "used_mean": "used cos",
     "not_checked": "not checked",
     "not_made": "not made",
     "not_applicable": "not applicable",

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from walkback.judge.blocks import BLOCK_COLUMNS
 from walkback.judge.editions import Outcome
 from walkback.judge.flag import RESULT_WORDS
+from walkback.judge.glossary import explain
 from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text, size, tidy
 
 Card = Mapping[str, Any]
@@ -42,18 +43,6 @@ FROZEN_BASELINE_NAMES = {
     "unnamed": "frozen baseline, kind not given",
 }
 """Displayed names of the stored baselines. All freeze the blocks at random; they differ in how the rest is trained."""
-AGGREGATES = {
-    "A1": "mean over layers",
-    "A2": "one cosine per sample over all layers at once",
-    "A3": "cosine of group means",
-    "A4": "mean weighted by the size of the gradient",
-    "deep_mean": "mean over layers that train a block, exact ones left out",
-    "deep_mean_papers": "mean over l = 1..L, everything counted, as published",
-    "deep_mean_z": "deep_mean in standard deviations of random rotations",
-    "deep_mean_fresh_z": "deep_mean in standard deviations of fresh feedback",
-    "concentration": "largest share of one layer",
-    "used_mean": "mean over blocks of the cosine of the credit that trains the block with the gradient at its output",
-}
 
 
 @dataclass(frozen=True)
@@ -238,8 +227,13 @@ def note_text(cell: Cell) -> str:
 
 
 def aggregate_cell(name: str, number: Card) -> Cell:
-    """The cell of one aggregate over layers; `name` is a key of `AGGREGATES`."""
+    """The cell of one aggregate over layers; `name` is its stored key."""
     return number_text(number, ".1f" if name.endswith("_z") else "+.3f" if name != "concentration" else ".3f")
+
+
+def _what_it_is(name: str) -> str:
+    """The first sentence of the glossary."""
+    return explain(name).partition(". ")[0].removesuffix(".")
 
 
 def aggregates_section(aggregates: Card) -> Section:
@@ -249,7 +243,7 @@ def aggregates_section(aggregates: Card) -> Section:
     for name, cell in cells.items():
         if cell.reason:
             reasons.setdefault(note_text(cell), []).append(name)
-    rows = tuple((name, cell.text, AGGREGATES[name]) for name, cell in cells.items())
+    rows = tuple((name, cell.text, _what_it_is(name)) for name, cell in cells.items())
     notes = tuple((", ".join(names), text) for text, names in reasons.items())
     return Section("aggregates", "Alignment over layers", "table", rows, ("name", "value", "what it is"), notes)
 
