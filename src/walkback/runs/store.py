@@ -48,9 +48,10 @@ from walkback.core.locks import LockHeldError, acquire_lock
 from walkback.core.reading.array_files import parse_safetensors, read_arrays_file, read_metadata, read_safetensors
 from walkback.core.reading.json_text import parse_json, parse_json_lines, read_object
 from walkback.core.reading.regular_files import Fault, read_bytes
-from walkback.core.reading.schema import Schema, check_schema
+from walkback.core.reading.schema import check_schema
 from walkback.judge.detector_alarms import check_log_row
 from walkback.runs.measurement_files import EPOCHS_FOLDER
+from walkback.runs.record_schema import CHECKPOINT_FACTS, LOG_ROW, check_form
 
 RUN_FORMAT = 1
 Arrays = dict[str, np.ndarray]
@@ -181,7 +182,7 @@ class Run:
         fault = fault_of_run(self.path, LOG)
         rows = list(parse_json_lines(lines, fault))
         for row in rows:
-            check_schema(row, _LOG_ROW, fault)
+            check_schema(row, LOG_ROW, fault)
             check_log_row(row, fault)
         return rows
 
@@ -312,7 +313,7 @@ class Run:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
-        for key, pattern in _FACTS.items():
+        for key, pattern in CHECKPOINT_FACTS.items():
             if not re.fullmatch(pattern, facts.get(key, "")):
                 raise fault(f"has {facts.get(key, 'nothing')[:40]!r} as its {key}")
         self._fleet(facts, name)
@@ -420,11 +421,7 @@ def open_run(path: Path, without: Collection[str] = ()) -> Run:
             f"{path} was written in format {record['format']}; this version of walkback reads format {RUN_FORMAT}. "
             "Open it with the version that wrote it, or train it again in another folder."
         )
-    check_schema(record, _RECORD, fault)
-    if record["status"] == "done":
-        result = record.get("result")
-        is_loss = isinstance(result, dict) and "test_loss" in result and "test_acc" not in result
-        check_schema(record, _RECORD_OF_LOSS if is_loss else _RECORD_WHEN_DONE, fault)
+    check_form(record, fault)
     if SHA256 in record and record[SHA256] != document_hash(record):
         raise changed_file(path, RECORD)
     gone = [name for name in record.get("files", ()) if name not in without and not (path / name).is_file()]
@@ -446,53 +443,6 @@ def _refuse_link(path: Path, name: str) -> None:
         raise fault_of_run(path, name)(f"is {kind_of_file(mode)}")
 
 
-def _with_result(result: Schema) -> Schema:
-    keys = {
-        "result": {**result, "type": "object"},
-        "timings": {"type": "object", "required": ["seconds"], "properties": {"seconds": _SECONDS, "places": _COUNT}},
-        "files": {"type": "object", "additionalProperties": {"type": "string"}},
-    }
-    return {"type": "object", "required": list(keys), "properties": keys}
-
-
-_SECONDS = {"type": "number", "minimum": 0}
-_COUNT = {"type": "integer", "minimum": 1}
-_EPOCHS = {"type": "integer", "minimum": 0}
-_RECORD: Schema = {
-    "type": "object",
-    "required": ["run", "method", "seed", "status", "config", "digest", "rule_has_state", "data", "versions"],
-    "properties": {
-        "run": {"type": "string"},
-        "method": {"type": "string"},
-        "seed": {"type": "integer", "minimum": 0},
-        "status": {"enum": ["running", "done"]},
-        "config": {"type": "object"},
-        "digest": {"type": "string"},
-        "rule_has_state": {"type": "boolean"},
-        "data": {"type": "object"},
-        "versions": {"type": "object"},
-        "device": {"type": "string"},
-        "command": {"type": "string"},
-    },
-}
-_RECORD_WHEN_DONE = _with_result(
-    {
-        "required": ["test_acc", "epochs"],
-        "properties": {"test_acc": {"type": "number", "minimum": 0, "maximum": 1}, "epochs": _EPOCHS},
-    }
-)
-_RECORD_OF_LOSS = _with_result(
-    {"required": ["test_loss", "epochs"], "properties": {"test_loss": {"type": "number"}, "epochs": _EPOCHS}}
-)
-"""The same for a model that is no classifier."""
-_LOG_ROW: Schema = {"required": ["epoch"], "properties": {"epoch": {"type": "integer", "minimum": 1, "maximum": 10**9}}}
-_FACTS = {
-    "epoch": r"\d{1,15}",
-    "log_bytes": r"\d{1,15}",
-    "fleet": r"\[.*\]",
-    "seconds": r"\d{1,20}(\.\d+)?(e[+-]?\d{1,2})?",
-}
-"""What a checkpoint's metadata must have, and its form."""
 _CHANGED_IN_PLACE = (LOG, LOCK, EPOCHS_FOLDER)
 """What is written to, not replaced: a link there would change something elsewhere."""
 
