@@ -157,7 +157,7 @@ def test_d3_pairs_seeds_and_compares_the_frozen_baselines():
     flag = judge(healthy(), EVIDENCE).flags["D3"]
     assert (flag.value, flag.n, flag.counts) == (-3.0, 3, "paired seeds")
     assert flag.margin == pytest.approx(-5.0)
-    assert "null bp_shell" in flag.reason
+    assert "bp frozen baseline" in flag.reason
     assert "which agrees" in flag.reason
     split = Evidence.of(0.40, {"method_shell": 0.35, "bp_shell": 0.42})
     assert "DISAGREES" in judge(healthy(), split).flags["D3"].reason

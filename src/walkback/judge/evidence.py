@@ -17,6 +17,8 @@ NULLS: dict[str, str] = {
     BP_SHELL: "blocks frozen at random, the rest trained by backprop",
     UNNAMED: "null unnamed: a bare number; which frozen baseline it is was not given",
 }
+NULL_NAMES = {METHOD_SHELL: "frozen baseline", BP_SHELL: "bp frozen baseline", UNNAMED: "null unnamed"}
+"""What texts call them."""
 EXACT_ORACLE, INPUT_ORACLE, DIRECTION_ORACLE = "exact", "input", "direction"
 ORACLES: dict[str, str] = {
     EXACT_ORACLE: "exact credit at each block's output (O1)",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from walkback.core.configuration import RunConfig
 from walkback.judge.editions import EDITIONS
-from walkback.judge.evidence import BP_SHELL, METHOD_SHELL
+from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, NULL_NAMES
 from walkback.judge.report import DiagnosticReport, judge
 from walkback.judge.statistics import Margin, paired_margin
 from walkback.report.cells import Cell
@@ -30,7 +30,7 @@ from walkback_papers.tables import (
     verdict_cell_of_reports,
 )
 
-_NULLS = {METHOD_SHELL: "frozen baseline", BP_SHELL: "bp frozen baseline"}
+_NULLS = {null: NULL_NAMES[null] for null in (METHOD_SHELL, BP_SHELL)}
 Judged = Mapping[str, Mapping[str, Sequence[DiagnosticReport]]]
 """Reports by the method's name and the null."""
 

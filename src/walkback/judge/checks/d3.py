@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from walkback.judge.evidence import NULLS, UNNAMED, Evidence, mean
+from walkback.judge.evidence import NULL_NAMES, Evidence, mean
 from walkback.judge.flag import Flag
 from walkback.judge.quantities import Quantities
 from walkback.judge.statistics import Margin
@@ -57,9 +57,9 @@ def _missing_reason(evidence: Evidence) -> str:
 
 def _margin_text(evidence: Evidence, null: str, margin: Margin) -> str:
     ours, theirs = mean(evidence.headline), mean(evidence.baselines[null])
-    name = NULLS[UNNAMED].split(":")[0] if null == UNNAMED else f"null {null}"
     what = "accuracy" if evidence.losses is None else "loss"
-    return f"{what} {ours:.3f} against {theirs:.3f} ({name}): {margin.mean:+.{margin.digits}f} {margin.unit}"
+    gain = f"{margin.mean:+.{margin.digits}f} {margin.unit}"
+    return f"{what} {ours:.3f} against {theirs:.3f} ({NULL_NAMES[null]}): {gain}"
 
 
 def _others(evidence: Evidence, null: str, raised: bool, line: float) -> str:
