@@ -149,6 +149,7 @@ def test_damaged_cards_are_refused_by_key(path, value, message):
         (b"[]", r"has a list; expected a JSON object"),
         (b"{}", r"has the format None; expected 1"),
         (b'{"format": NaN}', r"it contains NaN"),
+        (b'{"format": 1, "protocol": "claims", "verdict": "trustworthy", "rows": []}', r"overview .* report\.json"),
     ],
 )
 def test_files_that_are_no_cards(data, message, tmp_path):

@@ -64,6 +64,8 @@ def read_card(source: str | Path | Mapping[str, Any], *, as_it_is: bool = False)
         return source
     where = "The card" if isinstance(source, Mapping) else f"The card {source}"
     card = dict(source) if isinstance(source, Mapping) else _load(Path(source))
+    if "rows" in card and HASH not in card:
+        raise InputError(f"{where} is the overview of an audit; expected the report.json of one of its runs.")
     if card.get("format") not in READ_FORMATS or isinstance(card.get("format"), bool):
         expected = " or ".join(map(str, READ_FORMATS))
         raise InputError(
