@@ -279,6 +279,16 @@ LEGEND: dict[str, str] = {
     "walked back": "may not be claimed",
 }
 """The terms of the summary in a terminal, each in a few words; `{limit}` is the threshold of growth (D1)."""
+PICTURE_KEY: dict[str, str] = {
+    "Growth": "the largest ratio of hidden norms from one layer to the next; fails above {growth}",
+    "Reference": (
+        "the norm of the gradient at the deepest hidden state, with which the credit is compared; fails under {floor}"
+    ),
+    "Depth": "{what} better than with frozen blocks",
+    "Trustworthy": "no claim fails",
+    "Needs walk-back": "a claim must be withdrawn",
+}
+"""The same below the picture of a page, with its thresholds; `{what}` is accuracy or loss."""
 SETTINGS_LEGEND: dict[str, str] = {"unit error": "the error scaled to norm 1"}
 """The same for settings in short names of methods; shown where one has them."""
 
@@ -430,6 +440,11 @@ def all_names() -> dict[str, str]:
 def term_named(text: str) -> str | None:
     """The term of this name or alias, whatever its case and markup; None if there is none."""
     return _NAMES.get(normal(text))
+
+
+def in_short(term: str) -> str:
+    """The first sentence of a term's explanation, without its full stop."""
+    return explain(term).partition(". ")[0].removesuffix(".")
 
 
 def explain(term: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from walkback.judge.audit_table import AuditTable, make_audit_table
 from walkback.judge.card import read_card
 from walkback.judge.evidence import BP_SHELL, METHOD_SHELL, UNNAMED
+from walkback.judge.glossary import in_short
 from walkback.report import latex, markdown
 from walkback.report.captions import place_of, recipe_of
 from walkback.report.cells import Cell
@@ -159,14 +160,12 @@ def overview(cards: Sequence[Card]) -> Overview:
         facts=(
             f"All rows: {place_of(cards)}; {recipe_of(cards)}.",
             "Accuracy and frozen baselines: mean ± standard deviation over seeds (ddof = 1); one seed has no ±.",
-            "Frozen baseline: blocks frozen at random, the rest trained by the method itself; bp frozen baseline: the "
-            "rest trained by backprop.",
+            f"Frozen baseline: {in_short('frozen baseline')}. Bp frozen baseline: {in_short('bp frozen baseline')}.",
             "Over frozen, over bp frozen: accuracy minus that of the frozen baseline, with its "
             f"{levels} interval where there is one. {deciding} decides D3.",
-            "Growth (D1): the largest ratio of hidden norms from one layer to the next. |g_L| @128: the deepest "
-            "reference gradient (D2). Aggregate cosine Γ: here deep_mean, the mean cosine over layers that train a "
-            "block; z: its distance above its null in standard deviations of randomly rotated credit, which must be "
-            f"{null_z} or more for the alignment to stand.",
+            f"Growth (D1): {in_short('growth (D1)')}. |g_L|: {in_short('|g_L|')}. @128: {in_short('@128')}.",
+            f"Aggregate cosine Γ: here deep_mean. {in_short('deep_mean')}. z: {in_short('z over the null')}; it "
+            f"must be {null_z} or more for the alignment to stand.",
             *(_FACTS_OF_LOSSES if any(card["claim"].get("losses") for card in cards) else ()),
             '↑ larger is better, ↓ smaller is better. A number followed by "fails" fails its check.',
             *(_FACTS_OF_SEVERAL_SEEDS if any(len(row.cards) > 1 for row in table.rows) else ()),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from walkback.judge.glossary import PICTURE_KEY
 from walkback.judge.statistics import NATS
 from walkback.report.accuracy_plot import (
     accuracy_name,
@@ -37,15 +38,12 @@ def plots_key(*cards: Card) -> Markup:
 
 def chips_key(card: Card) -> Markup:
     """What the checks and claims beside the plots are about."""
-    return Markup(
-        "Growth: the largest ratio of hidden norms from one layer to the next; fails above {}. Reference: the norm of "
-        "the gradient at the deepest hidden state, with which the credit is compared; fails under {}. Depth: {} better "
-        "than with frozen blocks. Trustworthy: no claim fails. Needs walk-back: a claim must be withdrawn. ✓ passes "
-        "or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
-    ).format(
-        _threshold(card, "h_norm_explosion_ratio"),
-        _threshold(card, "g_norm_floor"),
-        "loss" if card["statistics"]["unit"] == NATS else "accuracy",
+    key = ". ".join(f"{term}: {text}" for term, text in PICTURE_KEY.items())
+    marks = "✓ passes or may be claimed, ✗ fails or may not, ? not decided, – not applicable."
+    return Markup(f"{key}. {marks}").format(
+        growth=_threshold(card, "h_norm_explosion_ratio"),
+        floor=_threshold(card, "g_norm_floor"),
+        what="loss" if card["statistics"]["unit"] == NATS else "accuracy",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from walkback.judge.blocks import BLOCK_COLUMNS
 from walkback.judge.editions import Outcome
 from walkback.judge.flag import RESULT_WORDS
-from walkback.judge.glossary import explain
+from walkback.judge.glossary import in_short
 from walkback.report.cells import EMPTY_CELL, Cell, accuracies, counted, flat, interval, maybe, number_text, size, tidy
 
 Card = Mapping[str, Any]
@@ -231,11 +231,6 @@ def aggregate_cell(name: str, number: Card) -> Cell:
     return number_text(number, ".1f" if name.endswith("_z") else "+.3f" if name != "concentration" else ".3f")
 
 
-def _what_it_is(name: str) -> str:
-    """The first sentence of the glossary."""
-    return explain(name).partition(". ")[0].removesuffix(".")
-
-
 def aggregates_section(aggregates: Card) -> Section:
     """The table of aggregates over layers."""
     cells = {name: aggregate_cell(name, number) for name, number in aggregates.items()}
@@ -243,7 +238,7 @@ def aggregates_section(aggregates: Card) -> Section:
     for name, cell in cells.items():
         if cell.reason:
             reasons.setdefault(note_text(cell), []).append(name)
-    rows = tuple((name, cell.text, _what_it_is(name)) for name, cell in cells.items())
+    rows = tuple((name, cell.text, in_short(name)) for name, cell in cells.items())
     notes = tuple((", ".join(names), text) for text, names in reasons.items())
     return Section("aggregates", "Alignment over layers", "table", rows, ("name", "value", "what it is"), notes)
 
