@@ -194,7 +194,7 @@ def series(net: Network, y: Sequence[float | None], **more: Any) -> Series:
 
 def by_layer(title: str, y_label: str, lines: Sequence[Series], **more: Any) -> Plot:
     deepest = max(len(line.x) for line in lines)
-    return Plot(title, "hidden state", y_label, tuple(lines), ticks=tuple(f"h{i}" for i in range(deepest)), **more)
+    return Plot(title, "hidden state", y_label, tuple(lines), ticks=tuple(f"h_{i}" for i in range(deepest)), **more)
 
 
 def by_epoch(title: str, y_label: str, nets: Networks, name: str, **more: Any) -> Plot:
@@ -432,7 +432,7 @@ def concentration(nets: Networks, frozen: Networks) -> Figure:
     for net in shown:
         found = net.quantities.aggregates
         sentences.append(
-            f"{net.label}: κ = {found.concentration.known:.2f} at h{found.concentration_layer}, and four aggregates "
+            f"{net.label}: κ = {found.concentration.known:.2f} at h_{found.concentration_layer}, and four aggregates "
             f"from {min(values[net.label][:4]):+.3f} to {max(values[net.label][:4]):+.3f}"
         )
     return Figure(

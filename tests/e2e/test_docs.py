@@ -38,6 +38,7 @@ from walkback.judge.headline import HEADLINE_TABLE
 from walkback.judge.thresholds import DiagnosticThresholds
 from walkback.measure.finite_steps import DIRECTIONS, NUDGE, STEP
 from walkback.measure.snapshot import FRESH_DRAWS
+from walkback.report.figure_text import typeset
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -208,9 +209,8 @@ def test_pictures_show_what_is_stored_beside_them():
         drawn = (DOCS / "pictures" / f"{name}.svg").read_text()
         for plot in figure["plots"]:
             # An SVG escapes & and <; no title contains them.
-            assert plot["title"] in drawn
-            assert all(series["label"] in drawn for series in plot["series"])
-            assert all(level in drawn for level in plot["levels"])
+            texts = (plot["title"], *(series["label"] for series in plot["series"]), *plot["levels"], *plot["ticks"])
+            assert all(typeset(text) in drawn for text in texts)
     assert {path.stem for path in (DOCS / "pictures").glob("*.svg")} == set(_pictures())
 
 
