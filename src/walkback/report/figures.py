@@ -129,6 +129,10 @@ def canvas_of(figure: Figure) -> Any:
         canvas.draw_without_rendering()
         # The labels below depend on the layout, and must not change it.
         canvas.set_layout_engine("none")
+        for axes in canvas.axes:
+            # The layout's solver leaves noise in the last digits, which names in the file would depend on.
+            left, bottom, width_shared, height_shared = (round(value, 6) for value in axes.get_position().bounds)
+            axes.set_position((left, bottom, width_shared, height_shared))
         for each in drawn:
             each.finish()
     return canvas
