@@ -14,7 +14,7 @@ from torch import nn
 
 from walkback.auditing.measure_run import EVALUATION_SAMPLES
 from walkback.core.errors import InputError
-from walkback.core.load_named import call_named, told
+from walkback.core.load_named import call_named, user_items
 from walkback.core.measurements import GROUP
 from walkback.core.reading.array_files import NUMPY_TYPES, StoredTensor, as_arrays, read_arrays_file, read_tensors
 from walkback.core.reading.regular_files import Fault, fault_of
@@ -43,7 +43,7 @@ def load_batches(text: str, data_root: Path | None, device: torch.device) -> Ite
         made = call_named(text, "--data")
         if not isinstance(made, Iterable):
             raise InputError(f"--data: {text}() returned a {type(made).__name__}; expected (x, y) batches.")
-        return told(made, text, "--data")
+        return user_items(made, text, "--data")
     spec = Spec.parse(text)
     source: DataSource = build_settings(DATA_SETS.get(spec.name), spec.settings, f"the data set '{spec.name}'")
     return TestSet(source.load(data_root), torch.float32, device, batch=GROUP).batches()[: EVALUATION_SAMPLES // GROUP]

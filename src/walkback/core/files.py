@@ -1,4 +1,4 @@
-"""Writing files: a kill, a full disk or a second writer loses no data, and no link leads a write elsewhere."""
+"""Writing files: a kill, a full disk or a second writer loses no data, and no write follows a link."""
 
 from __future__ import annotations
 

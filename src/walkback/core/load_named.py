@@ -63,8 +63,8 @@ def call_named(text: str, what: str) -> Any:
     return _run(function, f"{what}: {text}() failed")
 
 
-def told(items: Iterable[Any], text: str, what: str) -> Iterator[Any]:
-    """What a function of the user's yields; what it raises is told with its place."""
+def user_items(items: Iterable[Any], text: str, what: str) -> Iterator[Any]:
+    """The items of an iterable of the user's; its errors name file and line."""
     iterator, end = iter(items), object()
     while (item := _run(partial(next, iterator, end), f"{what}: {text}() failed")) is not end:
         yield item
@@ -79,7 +79,7 @@ def _import(name: str, what: str) -> ModuleType:
 
 
 def _run(function: Callable[[], Any], failed: str, modules: Collection[str] = ()) -> Any:
-    """Run code of the user's; whatever it raises is told with its place. `modules` are those that it imports."""
+    """Run code of the user's; its errors name file and line. `modules` are those that it imports."""
     try:
         return function()
     except InputError:

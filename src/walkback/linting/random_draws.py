@@ -66,7 +66,7 @@ def _is_drawing_call(source: Source, call: ast.Call, depth: int) -> bool:
 
 
 def _is_drawn_parameter(source: Source, value: ast.expr, depth: int) -> bool:
-    """A Parameter in a plain list or dict: no module knows of it."""
+    """A Parameter in a plain list or dict: it is not among the parameters of a module."""
     return (
         isinstance(value, ast.Call)
         and source.called_name(value) in ("torch.nn.Parameter", "torch.nn.parameter.Parameter")

@@ -114,8 +114,8 @@ def update_null(updates: Updates, block: int, credit: Tensor, space: NullSpace, 
 
 
 FRESH_GROUPS = 3
-"""Groups in which freshly drawn credits are sent back: as many as reference check and `update_cos` may cost. Draws that
-hardly differ need more groups than draws that do."""
+"""Groups in which freshly drawn credits are sent back. More groups narrow the null and cost more: see the price that
+`walkback bench diagnose` prints."""
 
 
 def fresh_update_cosines(updates: Updates, block: int, draws: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Colours, dashes, markers and hatches of figures; each series can be told from the others without colour."""
+"""Colours, dashes, markers and hatches of figures; series differ without colour, too."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ _SHORT_REASONS: Mapping[tuple[str, str], str] = {
         "update not shown",
     ): "not every block's update is shown closer to the gradient than chance",
 }
-"""What a row of a claim's table means, in few words; another row is told by its whole reason."""
+"""What a row of a claim's table means, in few words; for another row its whole reason is printed."""
 _FAILING = {
     "D1": "hidden norms explode",
     "D2": "the deepest gradient vanishes",

@@ -201,7 +201,7 @@ class MeasurePlan:
             state["samples"],
             options,
             functions.get("step_fn"),
-            document.get("sources", {}),  # Plans that were written before 0.14 have none.
+            document.get("sources", {}),  # Plans that were written before 0.13 have none.
         )
 
 

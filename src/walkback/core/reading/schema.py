@@ -67,7 +67,7 @@ def _check_object(value: dict[str, Any], rule: Schema, fault: Fault, key: str) -
 
 
 def _are_plain(values: list[Any], rule: Schema) -> bool:
-    """Whether all fit a rule that asks for their type only; told without looking at each, since logs have millions."""
+    """Whether all fit a rule that asks for their type only; decided without a call for each: logs have millions."""
     if rule.keys() != {"type"}:
         return False
     kinds = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]

@@ -86,7 +86,7 @@ def _selects_by_test_key(source: Source, call: ast.Call) -> bool:
 
 
 def _monitors_test(call: ast.Call) -> bool:
-    """Whether a checkpoint or an early stop is told to watch a test result."""
+    """Whether a checkpoint or an early stop monitors a test result."""
     monitored = argument(call, None, "monitor")
     if not isinstance(monitored, ast.Constant) or not isinstance(monitored.value, str):
         return False

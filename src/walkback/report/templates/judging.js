@@ -7,7 +7,7 @@ const ALIGNMENTS = ["invalid", "walked_back", "inconclusive", "not_made", "not_a
   "trivial"];
 const worst = (order, outcomes) => order.find(outcome => outcomes.includes(outcome));
 
-// A check fails (true), passes (false), or nobody knows (null).
+// A check fails (true), passes (false), or was not measured (null).
 function checksOf(seed, t) {
   const { growth, reference, margin } = seed;
   const D1 = growth.infinite || (growth.value !== null && growth.value > t.h_norm_explosion_ratio) ? true
